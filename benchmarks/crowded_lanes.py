@@ -23,6 +23,10 @@ SLICE: Final = 2.0
 _LANE: Final = "customer-"
 _OF_N: Final = "(n * 2654435761 / 65536) % {lanes}"
 """The number of the lane of task n, as good as at random."""
+_STATIC_SQLITE: Final = "cast(replace(cast(t.static as text), {}) as blob)"
+_STATIC_POSTGRES: Final = "convert_to(replace(convert_from(t.static, 'utf8'), {}), 'utf8')"
+_TABLES: Final = (("task", "id"), ("step", "task"), ("lane", "task"))
+"""The tables that are copied, and their columns with the task's id."""
 
 
 async def fill(url: str, count: int, lanes: int) -> None:
@@ -39,11 +43,13 @@ async def fill(url: str, count: int, lanes: int) -> None:
         await _copy_postgres(url, count - 1, lanes)
 
 
-def _columns(table: str, names: list[str], lanes: int) -> str:
-    """Return what a copy has in each column; the n-th is submitted n microseconds after the task that is copied."""
+def _columns(table: str, names: list[str], lanes: int, static: str) -> str:
+    """Return what a copy has in each column; the n-th is submitted n microseconds after the task that is copied.
+    ``static``: the text with which a database replaces the lane in what the task's row says.
+    """
     lane = f"'{_LANE}' || ({_OF_N.format(lanes=max(1, lanes))})"
     values = {
-        "task": {"id": "n", "ready_seq": "t.ready_seq + n"},
+        "task": {"id": "n", "ready_seq": "t.ready_seq + n", "static": static.format(f"'{_LANE}0', {lane}")},
         "step": {"task": "n"},
         "lane": {"task": "n", "name": lane, "seq": "t.seq + n"},
     }[table]
@@ -55,11 +61,11 @@ def _copy_sqlite(path: str, count: int, lanes: int) -> None:
         with connection:
             connection.execute("begin immediate")
             (origin,) = connection.execute("select id from makegood_task").fetchone()
-            for table, key in (("task", "id"), ("step", "task"), ("lane", "task")):
+            for table, key in _TABLES:
                 names = [row[1] for row in connection.execute(f"pragma table_info(makegood_{table})")]
                 connection.execute(
                     "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < ?) "
-                    f"insert into makegood_{table} ({', '.join(names)}) select {_columns(table, names, lanes)} "
+                    f"insert into makegood_{table} ({', '.join(names)}) select {_columns(table, names, lanes, _STATIC_SQLITE)} "
                     f"from numbers join makegood_{table} t on t.{key} = ?",
                     (count, origin),
                 )
@@ -72,7 +78,7 @@ async def _copy_postgres(url: str, count: int, lanes: int) -> None:
     connection = await asyncpg.connect(url)
     try:
         origin = await connection.fetchval("select id from makegood.task")
-        for table, key in (("task", "id"), ("step", "task"), ("lane", "task")):
+        for table, key in _TABLES:
             names = [
                 name
                 for (name,) in await connection.fetch(
@@ -81,7 +87,7 @@ async def _copy_postgres(url: str, count: int, lanes: int) -> None:
                 )
             ]
             await connection.execute(
-                f"insert into makegood.{table} ({', '.join(names)}) select {_columns(table, names, lanes)} "
+                f"insert into makegood.{table} ({', '.join(names)}) select {_columns(table, names, lanes, _STATIC_POSTGRES)} "
                 f"from generate_series(1, $1::bigint) n join makegood.{table} t on t.{key} = $2",
                 count, origin, timeout=_EVER,
             )  # fmt: skip

@@ -72,9 +72,10 @@ class Struck(StormWorld):
         """Return how long a late reply is under way."""
         return _LATE
 
-    def _calls_have_landed(self) -> bool:
+    def calls_have_landed(self) -> bool:
+        """Return whether that is so, also of calls that the fault left behind."""
         faults = self.history.of("fault")
-        return super()._calls_have_landed() and (not faults or self.loop.now > faults[-1].at + _LATE + _AFTER)
+        return super().calls_have_landed() and (not faults or self.loop.now > faults[-1].at + _LATE + _AFTER)
 
 
 @dataclass(frozen=True, slots=True, order=True)

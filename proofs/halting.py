@@ -15,7 +15,7 @@ from pathlib import Path
 
 from makegood.store.sqlite.connection import is_busy
 
-_PATIENCE = 15.0
+_PATIENCE = 120.0
 _LOOK = 0.005
 _RUN_ON = 0.01
 _ANOTHER = 0.1

@@ -16,12 +16,15 @@ from makegood.brokers import (
     Backlog,
     BrokerAddress,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
-    RefusedTargetError,
     Requirement,
     Source,
+    Target,
+    UnsentError,
 )
+from makegood.brokers.protocol import Answers
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_relay import SourceRelay
@@ -60,6 +63,14 @@ class MemoryBroker:
     """The share of deliveries that come twice."""
     unconfirmed: float = 0.0
     """The share of sends that arrive although the sender hears that they may not have."""
+    missing: set[str] = field(default_factory=lambda: {"missing"})
+    """Places that do not exist."""
+    room: int | None = None
+    """How many events it takes yet; None: any number."""
+    checks: int = 0
+    """How often somebody asked whether it can be sent to."""
+    defect: Exception | None = None
+    """What a client raises that asks whether it can be sent to."""
     before_acknowledge: Callable[[], None] | None = None
     sources: list["MemorySource"] = field(default_factory=list)
     takes: int = 0
@@ -85,6 +96,18 @@ class MemoryBroker:
     def sender(self) -> "MemorySender":
         """Return a sender to it."""
         return MemorySender(self)
+
+    async def checked(
+        self, _: Target, __: Sequence[BrokerAddress], places: Sequence[str], ___: Reader
+    ) -> Answers:
+        """Return whether each place exists. See ``makegood.brokers.check``."""
+        self.checks += 1
+        if self.defect is not None:
+            raise self.defect
+        self.check()
+        missing = Requirement("error", "there is no such place", "declare it")
+        ok = Requirement("ok", "it can be sent to")
+        return [(place, missing if place in self.missing else ok) for place in places]
 
     def check(self) -> None:
         """Raise what a client hears of a broker in this state."""
@@ -196,18 +219,17 @@ class MemorySender:
         """Keep an event, and perhaps deny it."""
         try:
             self._broker.check()
-        except BrokerUnavailableError as fault:
-            raise DeliveryError(f"{fault} within {timeout} s") from None
-        if place == "missing":
-            raise RefusedTargetError("there is no such place")
+        except (BrokerUnavailableError, ConfigError) as fault:
+            raise UnsentError(f"{fault} within {timeout} s") from fault
+        if place in self._broker.missing:
+            raise MissingPlaceError("there is no such place")
+        if self._broker.room == 0:
+            raise UnsentError("the queue is full")
+        if self._broker.room is not None:
+            self._broker.room -= 1
         self._broker.events.setdefault(place, []).append(event)
         if self._broker.rng.random() < self._broker.unconfirmed:
             raise DeliveryError("the confirmation did not arrive")
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Return that all is well."""
-        self._broker.check()
-        return [Requirement("ok", f"{', '.join(places)} can be sent to")]
 
     async def close(self) -> None:
         """Do nothing."""

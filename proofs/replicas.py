@@ -31,7 +31,7 @@ _SETTINGS = {
     "wal_receiver_status_interval": "1s",
     "wal_retrieve_retry_interval": "100ms",
 }
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 
 
 def missing() -> str:

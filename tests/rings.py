@@ -14,6 +14,9 @@ RING_OF = {
     "actors/test_outages.py::test_an_outage_that_six_processes_meet_undoes_nothing": PROOF,
     "actors/test_schedule_years.py": PROOF,
     "actors/test_schedule_years.py::test_a_year_of_schedules_is_what_cron_itself_would_do[Australia/Lord_Howe]": TEST,
+    "actors/test_schedule_years.py::test_a_year_of_schedules_is_what_cron_itself_would_do[America/Winnipeg]": NIGHTLY,
+    "actors/test_schedule_years.py::test_a_year_of_schedules_is_what_cron_itself_would_do[America/Vancouver]": NIGHTLY,
+    "actors/test_schedule_years.py::test_a_year_of_schedules_is_what_cron_itself_would_do[Europe/Berlin]": NIGHTLY,
     "conformance": TEST,
     "browser": PROOF,
     "browser/test_screens.py::test_the_first_screen_opens": TEST,
@@ -29,6 +32,7 @@ RING_OF = {
     "conformance/test_fuzzed_rows.py": PROOF,
     "conformance/test_task_excerpts.py::test_statements_are_counted": PROOF,
     "brokers": PROOF,
+    "brokers/test_orders.py::test_each_order_is_one_task_and_each_notice_comes_in_order[kafka-tansu]": PROOF,
     "docs": TEST,
     "docs/test_cloud_orders_howto.py": PROOF,
     "docs/test_election_howto.py": PROOF,
@@ -60,6 +64,7 @@ RING_OF = {
     "simulation": PROOF,
     "simulation/test_world.py::test_storms_over_everything": TEST,
     "benchmarks": PROOF,
+    "benchmarks/test_console_cost.py::test_a_tiny_run_asks_every_page_and_lets_viewers_watch[sqlite]": NIGHTLY,
     "chaos": PROOF,
     "election": PROOF,
     "example": PROOF,
@@ -70,7 +75,16 @@ RING_OF = {
 }
 
 
-SELDOM_RIGS = ("rabbitmq-classic", "nats-2.9", "valkey", "servicebus", "azure-queue", "sqs", "kafka-real")
+SELDOM_RIGS = (
+    "rabbitmq-classic",
+    "nats-2.9",
+    "valkey",
+    "servicebus",
+    "azure-queue",
+    "sqs",
+    "kafka-tansu",
+    "kafka-real",
+)
 """Rigs whose suites belong to `make nightly`: they take minutes, and their kin, or a file of their own, is in `make proof`."""
 
 
@@ -81,7 +95,11 @@ def ring_of(nodeid: str) -> str:
     'check'
     """
     name = nodeid.removeprefix("tests/")
-    if name.startswith("brokers/") and any(rig in name.partition("[")[2] for rig in SELDOM_RIGS):
+    if (
+        name.startswith("brokers/")
+        and name not in RING_OF
+        and any(rig in name.partition("[")[2] for rig in SELDOM_RIGS)
+    ):
         return NIGHTLY
     entries = [entry for entry in RING_OF if name == entry or name.startswith(_beginning(entry))]
     return RING_OF[max(entries, key=len)] if entries else TEST

@@ -17,7 +17,7 @@ async def moment() -> None:
 
 
 async def until(
-    condition: Callable[[], Awaitable[object]], what: str = "it to be so", seconds: float = 60.0
+    condition: Callable[[], Awaitable[object]], what: str = "it to be so", seconds: float = 120.0
 ) -> None:
     """Wait until ``await condition()`` holds, of which a store tells nobody; fails after so many seconds, naming ``what``."""
     try:

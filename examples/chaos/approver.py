@@ -2,9 +2,9 @@
 
 ``python -m examples.chaos.approver --store URL --folder FOLDER --number N --of M``
 
-It reads in a file of the folder which orders ask, and takes each M-th. The order's id decides how its customer answers: at once,
-before anything waits; when asked; around the end of the time; after the task has ended; twice, under one id and under two;
-never; by the order's key or the task's id. A signal that is not acknowledged is sent again under its id, and so is, after a
+It reads in a file of the folder which orders ask, and takes each M-th. The order's place in the file decides how its customer
+answers: at once, before anything waits; when asked; around the end of the time; after the task has ended; twice, under one id and
+under two; never. Its id decides when, and whether by the order's key or the task's id. A signal that is not acknowledged is sent again under its id, and so is, after a
 SIGKILL, every one of which the customer's own notes do not say that it was. What is acknowledged is noted, and never forgotten.
 """
 
@@ -16,11 +16,12 @@ import random
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from makegood import Client, SignalRefused, StoreUnavailableError
+from makegood import Client, SignalRefused, StoreUnavailableError, WaitExpiredError
 
 from .orders import CONSENT_WITHIN, Consent, approved, consent, countersigned
 
@@ -32,6 +33,12 @@ READ_EVERY: Final = 0.05
 PAUSE: Final = 0.2
 AT_ONCE: Final = 8
 """Signals that a customer has under way."""
+LONGEST: Final = 20.0
+"""Seconds after which a late answer is sent although its task has not ended."""
+CASES: Final = random.Random("cases").sample(
+    ("early", "soon", "edge", "late", "one id", "two ids", "never"), 20, counts=(3, 5, 3, 2, 2, 3, 2)
+)
+"""How customers answer, one after another: by lot, a short run might lack the two of twenty who are late."""
 WORKFLOWS: Final[Mapping[str, Any]] = {workflow.name: workflow for workflow in (approved, countersigned)}
 
 log = logging.getLogger("chaos.approver")
@@ -44,17 +51,21 @@ class Answer:
     id: str
     wait: float
     by_key: bool
+    is_late: bool = False
+    """Whether it waits for the end of its task, too."""
 
 
-def answers(order: str, delay: float) -> list[Answer]:
-    """Return how the customer of an order answers that begins after ``delay`` seconds: the same for the same order."""
+def answers(order: str, number: int, delay: float) -> list[Answer]:
+    """Return how the customer of the n-th order that asks answers: the same for the same order.
+
+    ``delay``: seconds after which the order begins.
+    """
     rng = random.Random(f"answers to {order}")
     early, soon = rng.uniform(0.0, 0.1), delay + rng.uniform(0.6, 2.0)
     edge = delay + CONSENT_WITHIN + rng.uniform(-0.2, 0.8)
     late = delay + CONSENT_WITHIN + rng.uniform(2.0, 4.0)
-    match rng.choices(("early", "soon", "edge", "late", "one id", "two ids", "never"), (3, 5, 3, 2, 2, 3, 2))[
-        0
-    ]:
+    case = CASES[number % len(CASES)]
+    match case:
         case "early":
             plan = [(1, early)]
         case "soon":
@@ -69,7 +80,7 @@ def answers(order: str, delay: float) -> list[Answer]:
             plan = [(1, soon), (2, soon + rng.uniform(0.0, 2.0))]
         case _:
             plan = []
-    return [Answer(f"{order}-{number}", wait, rng.random() < 0.5) for number, wait in plan]
+    return [Answer(f"{order}-{n}", wait, rng.random() < 0.5, is_late=case == "late") for n, wait in plan]
 
 
 class ConsentingCustomer:
@@ -93,14 +104,17 @@ class ConsentingCustomer:
                 questions, offset = read_on(self._questions, offset)
                 for number, question in enumerate(questions, count):
                     if number % self._count == self._number and question["order"] not in self._settled_orders:
-                        group.create_task(self._answer(question))
+                        group.create_task(self._answer(question, number))
                 count += len(questions)
                 await asyncio.sleep(READ_EVERY)
 
-    async def _answer(self, question: Mapping[str, Any]) -> None:
+    async def _answer(self, question: Mapping[str, Any], number: int) -> None:
         start = time.monotonic()
-        for answer in answers(question["order"], question["delay"]):
+        for answer in answers(question["order"], number, question["delay"]):
             await asyncio.sleep(max(0.0, start + answer.wait - time.monotonic()))
+            if answer.is_late:
+                with suppress(WaitExpiredError, StoreUnavailableError):
+                    await self._client.task(question["task"]).wait(timeout=LONGEST)
             async with self._gate:
                 await self._send(question, answer)
         self._note("settled", question)

@@ -22,6 +22,7 @@ from .network import Sleep
 RIGS: Final = {
     "rabbitmq": "tests.brokers.rigs.rabbitmq:QuorumRig",
     "nats": "tests.brokers.rigs.nats:NatsRig",
+    "kafka": "tests.brokers.rigs.kafka:TansuRig",
     "redis": "tests.brokers.rigs.redis:RedisRig",
 }
 """By what ``--broker`` is given: the module and class that start a server."""

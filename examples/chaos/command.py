@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         display.close()
         if options.keep or code == 1:
-            display.note(f"kept for a look: {folder}")
+            display.note(f"the logs and books of this run are in {folder}")
         else:
             shutil.rmtree(folder)
     return code

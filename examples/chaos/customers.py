@@ -66,6 +66,8 @@ class Ledger:
         self.orders: dict[str, Placed] = {}
         self.complaints: list[str] = []
         self.counts: Counter[str] = Counter()
+        self.example: Placed | None = None
+        """An order in error that operators leave as it is, so that each run ends with one."""
 
     def enter(self, placement: Placed) -> None:
         """Enter an order that was acknowledged."""
@@ -179,10 +181,12 @@ class Customer:
     async def _follow(self, placement: Placed) -> None:
         while True:
             try:
-                placement.first, _, _ = await ending(placement.handle)
+                placement.first, standing, _ = await ending(placement.handle)
             except StoreUnavailableError:
                 await asyncio.sleep(PAUSE)
             else:
+                if placement.first == "error" and standing and "ship" not in standing and not placement.acts:
+                    self._ledger.example = self._ledger.example or placement
                 return
 
     def _followed(self, task: "asyncio.Task[None]") -> None:

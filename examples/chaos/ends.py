@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from makegood import Client, StoreUnavailableError
+from makegood.model.states import UNBEGUN
 from makegood.store.views import Filter
 
 from .broker import Broker
@@ -91,7 +92,8 @@ async def _line(client: Client, placement: Placed) -> dict[str, Any]:
         line["standing"] = sorted(standing)
     events = await client.store.tasks.history(placement.handle.number)
     moves = [after for event in events for who, _, after, _ in event.moves if who == "task"]
-    line["told_by_history"] = moves[-1] if moves else "pending"
+    unmoved = detail.task.state if detail.task.state in UNBEGUN else "pending"
+    line["told_by_history"] = moves[-1] if moves else unmoved
     line["late"] = sum("late" in event.note for event in events)
     line |= {"waits": waits_of(detail, events), "results": results_of(detail), "let_go": let_go(events)}
     if detail.lanes:

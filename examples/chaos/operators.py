@@ -92,7 +92,9 @@ class Operators:
         free = [
             placement
             for placement in candidates
-            if placement.order.id not in self._busy and not placement.by_hand
+            if placement.order.id not in self._busy
+            and not placement.by_hand
+            and placement is not self.ledger.example
         ]
         if kind in (Kind.UNDO, Kind.RESUBMIT):  # makegood warns that what is sent again may be done twice
             free = [p for p in free if p.workflow != brief.name]

@@ -42,6 +42,7 @@ CUSTOMERS: Final = 3
 APPROVERS: Final = 2
 """Customers in processes of their own, who consent to orders."""
 READY_WITHIN: Final = 45.0
+"""Seconds without a further process that has started."""
 ENDS_WITHIN: Final = 20.0
 """A drain may take its limit, 3 s, and 5 s more for the last commits, on connections that may just have been lost; where they stay
 silent, as some do after a black hole, the store takes 7 s to give them up."""
@@ -165,8 +166,11 @@ class Play:
         return Ground(wall, services, road, store, operators, looking, server), customers
 
     async def _ready(self, ground: Ground) -> None:
-        """Wait until every process has registered. Raises ``ProcessError`` when one ends, or takes too long."""
-        deadline = time.monotonic() + READY_WITHIN
+        """Wait until every process has registered.
+
+        Raises ``ProcessError`` when one ends, or when for ``READY_WITHIN`` seconds none has registered.
+        """
+        deadline, before = time.monotonic() + READY_WITHIN, 0
         while True:
             if exits := ground.wall.ended():
                 place, code = exits[0]
@@ -181,9 +185,10 @@ class Play:
             ]
             if not missing:
                 return
+            if len(missing) != before:
+                deadline, before = time.monotonic() + READY_WITHIN, len(missing)
             if time.monotonic() > deadline:
-                words = ground.wall.last_words(missing[0])
-                raise ProcessError(f"{', '.join(missing)} did not start within {READY_WITHIN:g} s:\n{words}")
+                raise ground.wall.late(missing, READY_WITHIN)
             self._shown.show(self._scene)
             await asyncio.sleep(0.1)
 
@@ -198,8 +203,8 @@ class Play:
                 group.create_task(customer.shop(wishes.rate / len(customers), lambda: strikes.over))
 
     def _lacking(self) -> bool:
-        """Whether there is an end that no customer was told yet."""
-        return not {"processed", "undone", "error"} <= self._ledger.ends().keys()
+        """Whether there is an end that no customer was told yet, or no order that stays in error."""
+        return not self._ledger.example or not {"processed", "undone"} <= self._ledger.ends().keys()
 
     async def _heal(self, strikes: Strikes, ground: Ground, customers: list[Customer]) -> float:
         """All faults have ended: wait, within bounds, until all is at rest; return how long that took."""

@@ -16,7 +16,7 @@ WAITS: Final = (
     "sleeps",
     "delayed orders",
     "signals used",
-    "signals late",
+    "signals refused",
     "waits timed out",
     "moments fired",
     WAITED,

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from examples.orders.processes import ProcessError, environment, tethered
-from makegood.store.grants import script, wanted
+from makegood.store.grants import resolve_roles, script
 
 from .kinds import Kind
 from .network import Proxy, Sleep
@@ -201,7 +201,7 @@ class PostgresServer:
 
     async def guard(self, agents: Sequence[str]) -> None:
         """Apply ``makegood store grants``, and let its roles log in; one login serves all agents, as their processes do."""
-        roles = [name for name, kind, _ in wanted(PREFIX, (), agents) if kind == "agent"]
+        roles = [name for name, kind, _ in resolve_roles(PREFIX, (), agents) if kind == "agent"]
         connection = await self._connect()
         try:
             await connection.execute(script(PREFIX, agents=agents))

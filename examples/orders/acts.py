@@ -301,6 +301,7 @@ async def _stuck(director: Director, playing: Playing) -> tuple[str, str]:
     await _until(turned)
     await director.turn(payments__refund=down)
     director.tell(Event("turned", "carrier/ship", 0, FAULTS["well"]))
+    director.settings.sells_large = False  # nobody else's order is to need a refund
     director.settings.rate = "3/s"  # the bank answers others: a failed refund counts
     return order, await _ended(director, order, 2 * PATIENCE)
 
@@ -311,7 +312,7 @@ async def _refund_down(director: Director, playing: Playing) -> None:
     try:
         order, outcome = await _stuck(director, playing)
     finally:
-        director.settings.rate = rate
+        director.settings.rate, director.settings.sells_large = rate, True
     await director.turn()  # refunds work again; the order does not know
     director.tell(Event("turned", "payments/refund", 0, FAULTS["well"]))
     if outcome != "error":

@@ -69,6 +69,7 @@ AT_LEAST: Final = 8.0
 PATIENCE: Final = 120.0
 """Seconds after the last kill in which every order must come to rest."""
 READY_WITHIN: Final = 90.0
+"""Seconds without a further process that has started."""
 DRAW_EVERY: Final = 0.25
 INTERRUPTED: Final = 130
 EXTRA: Final = ("starlette", "jinja2", "uvicorn")
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         display.close()
         if options.keep or code == 1:
-            display.note(f"kept for a look: {folder}")
+            display.note(f"the logs and books of this run are in {folder}")
         else:
             shutil.rmtree(folder)
     return code
@@ -394,8 +395,11 @@ class Play:
         return passage
 
     async def _ready(self, wall: Wall, client: Client) -> None:
-        """Wait until every process has registered in the store. Raises ``ProcessError`` when one ends, or takes too long."""
-        deadline = time.monotonic() + READY_WITHIN
+        """Wait until every process has registered in the store.
+
+        Raises ``ProcessError`` when one ends, or when for ``READY_WITHIN`` seconds none has registered.
+        """
+        deadline, before = time.monotonic() + READY_WITHIN, 0
         while True:
             if exits := wall.ended():
                 place, code = exits[0]
@@ -405,9 +409,10 @@ class Play:
             missing = [place.name for place in places if place.pid not in here]
             if not missing:
                 return
+            if len(missing) != before:
+                deadline, before = time.monotonic() + READY_WITHIN, len(missing)
             if time.monotonic() > deadline:
-                words = wall.last_words(missing[0])
-                raise ProcessError(f"{', '.join(missing)} did not start within {READY_WITHIN:g} s:\n{words}")
+                raise wall.late(missing, READY_WITHIN)
             self._scene.waits = starting(missing, len(places))
             self._shown.show(self._scene)
             await asyncio.sleep(0.1)

@@ -236,7 +236,10 @@ class Director:
             rate = RATES[self.settings.rate]
             await asyncio.sleep(self._rng.expovariate(rate) if rate else 0.2)
             if RATES[self.settings.rate]:
-                self.customers.want(self._drawn())
+                order = self._drawn()
+                if not self.settings.sells_large:
+                    order = replace(order, cents=order.cents % LIMIT)
+                self.customers.want(order)
 
     async def _chaos_on(self) -> None:
         while True:
@@ -274,6 +277,8 @@ class Settings:
         self.dials = dict.fromkeys(SERVICES, "well")
         self.share = "1 in 5"
         self.rate = rate
+        self.sells_large = True
+        """Whether customers order what somebody may refuse after it was paid. No button changes it, but an act may."""
         self.chaos = False
         self.replace = True
         """Whether a killed process is replaced after a while."""

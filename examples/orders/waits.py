@@ -174,7 +174,14 @@ def _waits(order: str, view: TaskView | None, rows: Rows) -> list[Wait]:
     if view is None:
         return [_queued(order, rows)]
     if view.ended is not None:
-        return [Wait("ended", lambda n: f"{_orders(n)} ended, and the shop has not read it in its queue yet")]
+        return [
+            Wait(
+                "ended",
+                lambda n: (
+                    f"{_orders(n)} ended, and the shop has yet to read that in its queue; what a killed reader had taken comes again"
+                ),
+            )
+        ]
     steps = rows.steps.get(view.id, ())
     if answers := [_answer(step) for step in steps if listens(step)]:
         return answers

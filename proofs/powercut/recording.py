@@ -308,7 +308,7 @@ class ResumedWorld(StormWorld):
         self.true_clock = Rebooted(lambda: self.loop.now, epoch=self.true_clock.wall() + self._cut_at + _OFF)
         self.customers.acks = recording.acknowledged(point)
 
-    def _judged(self, eye: Eye) -> Report:
+    def _judge(self, eye: Eye) -> Report:
         """The history begins in the middle, so the checker would lack events. The books are checked."""
         del eye
         return Report()

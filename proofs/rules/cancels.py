@@ -19,7 +19,8 @@ class HearsAndGivesWay(Rule):
     ``cancellable`` ends within a second of that.
 
     Whether it hears is checked where no fault but those of services has struck since it was taken: a process
-    that stands still, or is cut off from the store, hears nothing.
+    that stands still, or is cut off from the store, hears nothing. Nor does an attempt whose time was over by
+    then.
     """
 
     name: ClassVar[str] = "I32"
@@ -53,7 +54,9 @@ class HearsAndGivesWay(Rule):
             )
         elif (cancel := self._cancels.pop(key, None)) is not None:
             taken = self._taken.get(key)
-            if taken is not None and self._fault_at < taken.at and event.at > cancel.at + SOON:
+            if taken is None or cancel.at > taken.at + taken["within"]:
+                return  # its time was over before
+            if self._fault_at < taken.at and event.at > cancel.at + SOON:
                 self.wrong(
                     f"nobody needed {world.task(event.task).name(event['idx'])} {when(cancel)}, and it never heard",
                     taken,

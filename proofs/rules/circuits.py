@@ -51,7 +51,7 @@ class _Agent:
     """What the service of one agent has answered, over all processes."""
 
     first: dict[tuple[int, int], float] = field(default_factory=dict)
-    """When each step that fails failed first: in its first try."""
+    """When each step that fails failed first: in its first try, even if no answer says so."""
     probe_answers: dict[tuple[int, int], float] = field(default_factory=dict)
     """When the probe of each such step was last answered."""
     last: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -68,10 +68,11 @@ class _Agent:
         if event["doing"] == "probe":
             self.probe_answers[attempt[:2]] = event.at
 
-    def may_blame(self, attempt: Attempt, event: Event) -> bool:
-        """Whether a failure may count although its circuit rules it out."""
+    def may_blame(self, attempt: Attempt, event: Event, earlier: Event | None) -> bool:
+        """Whether a failure may count although its circuit rules it out. ``earlier``: the failure before."""
         step = attempt[:2]
-        if event["doing"] == "do" and self.probe_answers.get(step, -math.inf) > self.last.get(step, math.inf):
+        failed_at = self.last.get(step, math.inf if earlier is None else earlier.at)
+        if event["doing"] == "do" and self.probe_answers.get(step, -math.inf) > failed_at:
             return True
         answer = max(self.answers.values(), default=-math.inf)
         moments = [at for key, at in self.last.items() if key != step]
@@ -167,9 +168,12 @@ class OpenMeansShut(Rule):
         """Note when a call ended. Of a task that was removed since, nothing else is known."""
         circuit, step = self._circuits[event.node, event["agent"]], (event.task, event["idx"])
         circuit.ends[step] = event.at
-        if event["outcome"] == "answered" and not world.task(event.task).plans:
+        agent = self._agents.setdefault(event["agent"], _Agent())
+        if event["outcome"] == "failed":
+            agent.first.setdefault(step, event.at - event["failing_for"])
+        elif event["outcome"] == "answered" and not world.task(event.task).plans:
             circuit.answer_at = event.at
-            self._agents.setdefault(event["agent"], _Agent()).answered((*step, 0), event)
+            agent.answered((*step, 0), event)
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
         for (process, address), circuit in self._circuits.items():
@@ -182,7 +186,7 @@ class OpenMeansShut(Rule):
         service.
         """
         attempt = (event.task, event["idx"], event["attempt"])
-        dispatch, plan = world.asked(event), world.task(event.task).plans.get(event["idx"])
+        dispatch, plan = world.dispatch_of(event), world.task(event.task).plans.get(event["idx"])
         circuit = None if plan is None else self._of(event.node, plan.agent)
         if circuit is None or dispatch is None:
             return
@@ -194,8 +198,9 @@ class OpenMeansShut(Rule):
         agent = self._agents.setdefault(circuit.event["agent"], _Agent())
         if event["reply"] == "gave_up":
             if call is not None:
+                earlier = self._failures.get(attempt[:2])
                 self._gave_up(attempt, event, circuit, call, trial=trial, end=end)
-                if agent.may_blame(attempt, event):
+                if agent.may_blame(attempt, event, earlier):
                     self._excuses.pop(attempt, None)
                 agent.failed(attempt, event, first)
         elif event["reply"] != "later" and (opening is None or began.at >= opening.at):

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from makegood.model.states import AT_REST
 from makegood.testing.checker.reading import PASSED, Dispatch, HistoryState, TaskNow
-from makegood.testing.checker.report import Report, listed
+from makegood.testing.checker.report import Report, join_names
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
@@ -78,7 +78,7 @@ class UndoInOrder(Rule):
         if barring:
             descriptions = [f"{task.name(follower)} ({task.step(follower).state})" for follower in barring]
             self.wrong(
-                f"the undo of {name} was asked {when(event)} before what came after it was settled: {listed(descriptions)}"
+                f"the undo of {name} was asked {when(event)} before what came after it was settled: {join_names(descriptions)}"
             )
 
     def _barring(self, task: TaskNow, idx: int) -> list[int]:
@@ -113,7 +113,7 @@ class UndoInOrder(Rule):
             if step.state not in SETTLED
         ]
         if left:
-            self.wrong(f"the task was undone {when(event)}, but these were not: {listed(left)}")
+            self.wrong(f"the task was undone {when(event)}, but these were not: {join_names(left)}")
 
     def _incomplete(self, event: Event, task: TaskNow) -> None:
         """An undo ended in error: whatever is left must be stuck, or be barred by a stuck step."""
@@ -184,7 +184,7 @@ class ForwardInOrder(Rule):
                 f"{task.name(predecessor)} ({task.step(predecessor).state})" for predecessor in open_
             ]
             self.wrong(
-                f"{task.name(idx)} was started {when(event)} before what it follows: {listed(descriptions)}"
+                f"{task.name(idx)} was started {when(event)} before what it follows: {join_names(descriptions)}"
             )
         if task.state not in ("processing", "undoing"):
             self.wrong(f"{task.name(idx)} was started {when(event)} although the task was {task.state}")
@@ -208,5 +208,5 @@ class ForwardInOrder(Rule):
         ]
         if failures:
             self.wrong(
-                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failures)} has failed"
+                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {join_names(failures)} has failed"
             )

@@ -51,7 +51,7 @@ class OneOwner(Rule):
             self.wrong(text, self._claims.get(event.task))
 
     def _taken(self, event: Event, world: HistoryState) -> None:
-        dispatch, name = world.asked(event), world.task(event.task).name(event["idx"])
+        dispatch, name = world.dispatch_of(event), world.task(event.task).name(event["idx"])
         if dispatch is None:
             self.wrong(
                 f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out"
@@ -133,7 +133,7 @@ class CountedOnce(Rule):
                 self.wrong(f"the lock of a task that nobody held was freed {when(event)}")
             return
         idx, attempt = event["idx"], event["attempt"]
-        name, dispatch = task.name(idx), world.asked(event)
+        name, dispatch = task.name(idx), world.dispatch_of(event)
         if dispatch is None:
             self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return

@@ -27,7 +27,7 @@ class OneCompletion(Rule):
     def before(self, event: Event, world: HistoryState) -> None:
         """Check whether such a reply was accepted before."""
         task, idx = world.task(event.task), event["idx"]
-        if (dispatch := world.asked(event)) is None:
+        if (dispatch := world.dispatch_of(event)) is None:
             return  # I3 reports it.
         self.saw()
         if dispatch.answer is not None:

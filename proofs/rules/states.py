@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES, UNBEGUN
 from makegood.testing.checker.reading import HistoryState, TaskNow
-from makegood.testing.checker.report import listed
+from makegood.testing.checker.report import join_names
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
@@ -62,7 +62,7 @@ class FinalStates(Rule):
                     self.wrong(
                         f"a task that had ended ({state}) went to {move[2]} {when(event)}; "
                         f"that takes {' or '.join(sorted(acts)) or 'more than any act may do'}, "
-                        f"acts in that commit: {listed(task.acts)}",
+                        f"acts in that commit: {join_names(task.acts)}",
                         task.end,
                     )
             state = move[2]

@@ -24,6 +24,7 @@ from makegood.testing.simulator.customers import Customers, CustomerWorld, Order
 from makegood.testing.simulator.faults import Faults
 from makegood.testing.simulator.members import FleetMember
 from proofs.memory_broker import MemoryBroker
+from proofs.storms.broker_receiver import NOTICES
 from proofs.storms.shop import CONSENT
 from proofs.storms.surroundings import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from proofs.storms.swarm import StormSwarm
@@ -226,6 +227,13 @@ def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random
         to = f"https://{host}/orders" if hook else f"queue:{QUEUE}"
         by_message = around.sent > 0 and rng.random() < around.sent
         addressees.append(order._replace(reply_to=to if notifies else None, is_message=by_message))
+    if around.posted:
+        addressees = [
+            order._replace(reply_to=str(NOTICES))
+            if order.reply_to and rng.random() < around.posted
+            else order
+            for order in addressees
+        ]
     if around.brokered:
         return [
             order._replace(reply_to=None, is_brokered=True)

@@ -19,11 +19,12 @@ from makegood.options import Options
 from makegood.store import Store
 from makegood.testing.simulator.members import FleetMember, Home
 from makegood.testing.simulator.stores import VERBS
+from proofs.storms.broker_receiver import NOTICES, PATIENCE, URL, BrokerWorld, poster
 from proofs.storms.services import SERVICES, StormService
 from proofs.storms.surroundings import QUEUE, SWEEP
 from proofs.storms.swarm import StormSwarm
 from proofs.storms.timetable import ScheduleOperator
-from proofs.storms.webhook_receivers import TIMEOUT, Post, ReceiverWorld, hosts, note, patience
+from proofs.storms.webhook_receivers import TIMEOUT, Post, hosts, note, patience
 
 LEASE = 4.0
 """Seconds for which a consumer holds a message."""
@@ -55,7 +56,7 @@ SCHEDULING = frozenset(
 """The same of worlds with schedules; "schedules" are the views of these."""
 
 
-class StormHome(Home, ReceiverWorld, Protocol):
+class StormHome(Home, BrokerWorld, Protocol):
     """The parts of a storm's world that its processes need."""
 
     swarm: StormSwarm
@@ -76,7 +77,7 @@ class StormMember(FleetMember):
         if self.world.clockwork is not None:
             self.process.context.run(zones.FOLDERS.set, self.world.clockwork.folders(self.name))
 
-    def _struck(self) -> frozenset[str]:
+    def _verbs_to_strike(self) -> frozenset[str]:
         swarm = self.world.swarm
         verbs = VERBS if swarm.around is None else VERBS | AROUND
         return verbs if swarm.timetable is None else verbs | SCHEDULING
@@ -86,6 +87,8 @@ class StormMember(FleetMember):
         if self.world.swarm.around is None:
             return engine
         engine = replace(engine, webhook_timeout=TIMEOUT)
+        if self.world.swarm.around.posted:
+            engine = replace(engine, brokers={NOTICES.name: URL}, reply_to_brokers=str(NOTICES))
         keep = self.world.swarm.around.keep
         return engine if keep is None else replace(engine, retention=keep, cleanup_every=SWEEP)
 
@@ -102,6 +105,10 @@ class StormMember(FleetMember):
                 Post(self.world),
                 patience(around.keep),
             )
+            if around.posted:
+                delivery.poster = poster(self.world, shares.hosts, delivery.poster)
+                delivery.patience = PATIENCE
+            delivery.receivers.hosts = shares.hosts
             node.client.submitter.only_to(shares.hosts.check)
 
     def _listen(self, attempts: Attempts) -> None:

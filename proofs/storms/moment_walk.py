@@ -57,7 +57,8 @@ class Walk:
         after an instant, and those before it whose wall time is after that of all that were dealt with.
         """
         jitter, moments, since = float(self.times.get("jitter", 0.0)), list[WalkedMoment](), progress["since"]
-        instants = [*self._leapt(since, progress.get("wall")), *self._instants(since, until + _AHEAD)]
+        dealt = self._dealt(progress)
+        instants = [*self._leapt(since, dealt), *self._instants(since, until + _AHEAD, dealt)]
         for n, (at, key) in enumerate(instants):
             if at > until:
                 break
@@ -65,23 +66,32 @@ class Walk:
             moments.append(WalkedMoment(at, at + (delay(key, jitter, room) if jitter else 0.0), key))
         return moments
 
-    def blow(self, since: float, until: float) -> Blow | None:
-        """Return what the change of the clocks does between two instants; None if there is none."""
-        law = self.law
-        if "cron" not in self.times or not since < law.change <= until:
+    def blow(self, progress: Mapping[str, Any], until: float) -> Blow | None:
+        """Return what the change of the clocks does to times that a schedule's progress leaves, up to an
+        instant; None if there is none. A gap before that progress has such times, if other hosts had none.
+        """
+        law, dealt = self.law, self._dealt(progress)
+        is_late = law.change <= progress["since"] and (dealt is None or law.after < law.before)
+        if "cron" not in self.times or law.change > until or is_late:
             return None
         before, after = law.local(law.change - 1) + _SECOND, law.local(law.change)
         low, high = sorted((before, after))
-        count = len(self._fitting(low, high))
+        walls = self._fitting(low, high)
         if law.after > law.before:
+            count = sum(dealt is None or wall > dealt for wall in walls)
             return Blow(law.change, max(0, count - 1) if self._is_fixed else count, "gap")
-        return Blow(law.change, count if self._is_fixed else 0, "fold")
+        return Blow(law.change, len(walls) if self._is_fixed else 0, "fold")
+
+    def _dealt(self, progress: Mapping[str, Any]) -> datetime | None:
+        """Return the latest wall time of the moments that were dealt with, if it makes them."""
+        wall = progress.get("wall") if self.is_by_wall else None
+        return None if wall is None else datetime.fromisoformat(wall)
 
     @property
     def _is_fixed(self) -> bool:
         return not any(field.startswith("*") for field in self._fields[:3])
 
-    def _instants(self, since: float, until: float) -> Iterator[tuple[float, str]]:
+    def _instants(self, since: float, until: float, dealt: datetime | None) -> Iterator[tuple[float, str]]:
         until = min(until, self.times.get("end", math.inf))
         if "every" in self.times:
             length = self.times["every"]
@@ -91,23 +101,24 @@ class Walk:
                 n += 1
             return
         for at in range(math.floor(since) + 1, math.floor(until) + 1):
-            key, _ = self._key_at(at)
+            key, _ = self._key_at(at, dealt)
             if key:
                 yield at, key
 
-    def _leapt(self, since: float, wall: str | None) -> Iterator[tuple[float, str]]:
+    def _leapt(self, since: float, latest: datetime | None) -> Iterator[tuple[float, str]]:
         """Yield the moments up to ``since`` that the rules of another host had not reached."""
-        if wall is None or not self.is_by_wall:
+        if latest is None:
             return
-        latest = datetime.fromisoformat(wall)
         begin = math.floor(latest.replace(tzinfo=UTC).timestamp()) - max(self.law.before, self.law.after)
         for at in range(begin, math.floor(since) + 1):
-            key, shown = self._key_at(at)
+            key, shown = self._key_at(at, latest)
             if key and shown > latest and "-second[" not in key:
                 yield at, key
 
-    def _key_at(self, at: int) -> tuple[str, datetime]:
-        """Return the key of the moment at a second, "" if there is none, and the wall time that it means."""
+    def _key_at(self, at: int, dealt: datetime | None) -> tuple[str, datetime]:
+        """Return the key of the moment at a second, "" if there is none, and the wall time that it means: of
+        those that clocks skip, the first one that was not dealt with.
+        """
         law, shown = self.law, self.law.local(at)
         is_repeated = law.after < law.before and at >= law.change and shown < _end(law)
         if not self._is_fixed:
@@ -118,6 +129,7 @@ class Walk:
             walls = self._fitting(law.local(at - 1) + _SECOND, shown + _SECOND)
             if law.after < law.before and shown == _end(law):
                 walls = self._fitting(shown, shown + _SECOND)
+            walls = [wall for wall in walls if wall == shown or dealt is None or wall > dealt]
             fits, wall = bool(walls), walls[0] if walls else shown
         if not fits:
             return "", wall

@@ -7,7 +7,7 @@ while. The relays are killed and stopped around their commit like every other pr
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from makegood.brokers import BrokerAddress, Delivery
@@ -31,10 +31,12 @@ _LIMIT: Final = 3
 def around(seed: int) -> Around:
     """Draw surroundings with a broker for a seed."""
     rng = random.Random(f"{seed} broker")
-    return Around(
+    surroundings = Around(
         told=0.5, consumers=1, sent=1.0, brokered=rng.uniform(0.5, 1.0), inboxes=rng.choice((1, 2)), relays=rng.choice((1, 2)),
         faults={"handler fails": 0.1, "sent twice": 0.3, **{kind: rng.choice((0.05, 0.2)) for kind in BROKERING}},
     )  # fmt: skip
+    # In half of the storms notices go to the broker, too: of the orders that do not come from it.
+    return surroundings if rng.random() < 0.5 else replace(surroundings, told=1.0, sent=0.5, posted=1.0)
 
 
 class StormBroker(MemoryBroker):

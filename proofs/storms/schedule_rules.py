@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from makegood.model.states import AT_REST
-from makegood.supervisor.firings import RULES_EVERY
+from makegood.supervisor.firings import RETIME_EVERY, RULES_EVERY
 from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
@@ -108,13 +108,16 @@ class EachMomentOnce(Rule):
     def end(self, world: HistoryState) -> None:
         """Look for moments that nobody has dealt with, by the rules of the leader.
 
-        If hosts disagree, a new leader has a while to compute the next moments by its own rules.
+        If hosts disagree, a new leader has a while to compute the next moments by its own rules, and any
+        leader as long for a schedule that a host with other rules has applied.
         """
         rest = world.rest
         if rest is None or (len(set(self._laws.values())) > 1 and rest.at < self._unrest + _RETIMED):
             return
         for life in self._lives.values():
-            if life.last is None:
+            if life.last is None or (
+                self._law(life.last.node) != self._law(self._leader) and rest.at < life.last.at + RETIME_EVERY
+            ):
                 continue
             self.saw()
             walk, progress = self._walk(life.last, self._leader), life.last["progress"]
@@ -124,9 +127,11 @@ class EachMomentOnce(Rule):
             if late:
                 self.wrong(f"in the end nobody has dealt with {late[0].key}", life.last)
 
+    def _law(self, host: str) -> ZoneLaw:
+        return self._laws.get(host, UNIVERSAL)
+
     def _walk(self, event: Event, host: str = "") -> Walk:
-        law = self._laws.get(host or event.node, UNIVERSAL)
-        return Walk(event["name"], event["spec"]["times"], law)
+        return Walk(event["name"], event["spec"]["times"], self._law(host or event.node))
 
     def _continuity(self, life: _Life, event: Event) -> None:
         """Nothing but an operation of the history moves a schedule on, and never back."""
@@ -160,8 +165,11 @@ class EachMomentOnce(Rule):
             self.wrong(f"{event['name']} could not be fired {when(event)}: {event['progress']['trouble']}")
             return
         now, keys = event["calendar"], [key for _, key in event["tasks"]]
+        in_force = (
+            event["former_pause"][0] is not None
+        )  # a clock set back is in a pause that an operator has ended
         for start, end in life.pauses:
-            if keys and start <= now < end:
+            if keys and in_force and start <= now < end:
                 self.wrong(f"{keys[0]} was fired {when(event)}, while the schedule was paused")
         account = self._account(life, event, world)
         self.saw(len(account.fires) + account.skips.total())
@@ -200,7 +208,7 @@ class EachMomentOnce(Rule):
         if _lasts(event["former_pause"], now):
             due = [*life.paused(due)]
         account = _Account(since=max([before["since"], *(each.at for each in due)]))
-        blow = walk.blow(before["since"], account.since)
+        blow = walk.blow(before, due[-1].at) if due else None
         if blow is not None:
             account.skips[blow.reason] += blow.skips
         live: list[WalkedMoment] = []
@@ -253,11 +261,9 @@ class EachMomentOnce(Rule):
         walk = self._walk(event)
         due = [each for each in walk.moments(before, now) if each.begin <= now]
         skipped = life.paused(due)
-        account = _Account(since=max(now, before["since"]))
-        if life.keeps:
-            account.since = max([before["since"], *(each.at for each in skipped)])
+        account = _Account(since=max([before["since"], *(each.at for each in skipped)]))
         account.skips["paused"] = len(skipped) + (before.get("buffer") is not None)
-        blow = walk.blow(before["since"], skipped[-1].at) if skipped else None
+        blow = walk.blow(before, skipped[-1].at) if skipped else None
         if blow is not None:
             account.skips[blow.reason] += blow.skips
         self._compare(event, account, None)
@@ -272,7 +278,7 @@ class EachMomentOnce(Rule):
             life.open_pauses.append(pause)
         elif event["verb"] == "resume" and start is None:
             life.cut(now)
-        if event["verb"] in ("fire", "resume"):
+        if event["verb"] == "fire":
             life.settle(now)
 
 

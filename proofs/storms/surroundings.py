@@ -39,6 +39,8 @@ class Around:
     """The share of orders whose submitter receives notices."""
     hooks: float = 0.0
     """Of those, the share that receives them by webhook; the others use the queue."""
+    posted: float = 0.0
+    """Of those, the share that receives them by a broker, and not by queue or webhook."""
     consumers: int = 0
     """Processes that receive from the queue."""
     sent: float = 0.0

@@ -40,8 +40,8 @@ def note(history: History, node: str, by: str, body: bytes) -> None:
 
 
 def hosts() -> Hosts:
-    """Return the hosts to which a world's processes post."""
-    return Hosts(RECEIVERS)
+    """Return the hosts, and the places at brokers, to which a world's processes post."""
+    return Hosts(RECEIVERS, ["amqp:main/notices"])
 
 
 class ReceiverWorld(Protocol):

@@ -102,11 +102,11 @@ class StormWorld(SimulatedWorld):
         super()._prepare()
         if (surroundings := self.swarm.around) is not None:
             for n in range(surroundings.consumers):
-                self._clocked(f"web{n + 1}", (), Consumer)
+                self._add_member(f"web{n + 1}", (), Consumer)
             for n in range(surroundings.inboxes if surroundings.sent else 0):
                 self._add(f"in{n + 1}", ("inbox",))
             for n in range(surroundings.relays):
-                self._clocked(f"relay{n + 1}", (), RelayMember)
+                self._add_member(f"relay{n + 1}", (), RelayMember)
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Return what goes wrong with a call of a service."""
@@ -172,10 +172,10 @@ class StormWorld(SimulatedWorld):
             if not (customers.done() and self._operators_are_idle()):
                 continue
             if eye.busy() or self.broker.backlog():
-                if self.swarm.laned and eye.waits_for_release() and self._calls_have_landed():
+                if self.swarm.laned and eye.waits_for_release() and self.calls_have_landed():
                     self.operator.release_all()
                 continue
-            is_quiet, submitters_know = self._calls_have_landed(), eye.all_are_told()
+            is_quiet, submitters_know = self.calls_have_landed(), eye.all_are_told()
             if tidyings < self.swarm.tidying and eye.in_error():
                 if is_quiet:  # The effects at the services cannot change any more.
                     tidyings += 1

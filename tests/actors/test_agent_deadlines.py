@@ -4,12 +4,16 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import makegood as mg
+from makegood.node.node import Node
+from makegood.store.protocol import Store
 from makegood.store.records import Offer, Taken
+from tests.actors.conftest import QUIET
 from tests.actors.lone_agent import BANK, Waiting, request, running
 from tests.clocks import AheadClock
 from tests.conformance.worlds import eventually
@@ -31,7 +35,7 @@ class Slow(Waiting):
 
 
 async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_again() -> None:
-    """A ``def`` action could not be stopped any more, and an undo may have begun meanwhile."""
+    """A ``def`` action could not be stopped any more, and an undo may have begun meanwhile. The answer is that nothing was done."""
     calls, clock = list[int](), AheadClock()
     channel = Slow(clock)
 
@@ -43,11 +47,69 @@ async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_aga
         channel.waiting = [replace(request(1), within=0.05)]
         channel.wake()
         await eventually(lambda: channel.looks > 1 and slots.calls == 1, "the late one")
-        assert (calls, slots.free, slots.running) == ([], 1, 0)
+        assert (calls, slots.free, slots.running, slots.failures) == ([], 1, 0, 0)
         channel.waiting = [request(2)]
         channel.wake()
-        await eventually(lambda: channel.answered == [2], "the answer")
+        await eventually(lambda: channel.answered == [1, 2], "the answers")
         assert calls == [1]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_step_whose_process_stood_still_before_it_could_begin_is_not_in_doubt(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch, *, apart: bool
+) -> None:
+    """::
+
+        the agent's clock  0 s               70 s                70 s
+        the process        reserves a slot   stands still, then  the deadline (60 s) has passed: it answers
+                           or asks the store commits, or takes   "later", and is asked again
+
+    Silence would count as a failure, and leave a step in doubt that is never asked again: a task in error.
+    """
+    clock, app, calls = AheadClock(), mg.App("shop"), list[str]()
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="1m", undo=mg.NOTHING)
+    def reserve(order: str) -> None:
+        """Reserve the money."""
+
+    @bank.action(complete_within="1m", undo=mg.NOTHING, retry=mg.NEVER)
+    def charge(order: str) -> None:
+        calls.append(str(mg.current_call().token))
+
+    @app.workflow()
+    def buy(order: str) -> None:
+        reserve(order)
+        charge(order)
+
+    verbs, verb = (other.requests, "take") if apart else (store.tasks, "commit")
+    carried_out = getattr(verbs, verb)
+
+    def takes_charge(owner: Any, outcome: Any) -> bool:
+        requests = outcome if apart else [each for d in owner.decisions for each in d.handovers]
+        return any(each.action == "charge" for each in requests)
+
+    async def stand_still(owner: Any, *args: Any, **options: Any) -> Any:
+        outcome = await carried_out(owner, *args, **options)
+        if not clock.ahead and takes_charge(owner, outcome):
+            clock.ahead = 70.0
+        return outcome
+
+    roles: tuple[str, ...] = ("scheduler",) if apart else ("scheduler", "agent")
+    roles_of_other = ("agent",) if apart else ("supervisor",)
+    async with (
+        Node(app, store, roles=roles, options=QUIET, clock=clock) as node,
+        Node(app, other, roles=roles_of_other, options=QUIET, clock=clock),
+    ):
+        monkeypatch.setattr(verbs, verb, stand_still)
+        task = await node.client.submit(buy, "o")
+        await task.result()
+        status = await task.status()
+        ends = [end async for event in task.events(follow=False) for end in event.attempts]
+    assert (clock.ahead, calls, status.task.failure_count) == (70.0, ["1.2"], 0)
+    assert [(end.kind, end.error) for end in ends if end.idx == 1][:1] == [
+        ("later", "it was not begun: its 1m were over before it could be")
+    ]
 
 
 async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_while_it_keeps_its_slot(

@@ -73,7 +73,7 @@ def calls(owner: Any, workflow: Any) -> Iterator[tuple[str, Any, list[Any], dict
 async def outcome(method: Any, args: list[Any], options: dict[str, Any]) -> Exception | None:
     """Return what a call raised that is not makegood's, or a wait without end."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             result = method(*args, **options)
             if inspect.isawaitable(result):
                 await result

@@ -45,11 +45,11 @@ async def test_the_leader_sends_the_commands_and_counts_their_answers(store: Sto
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         tasks = [await node.client.submit(flow, str(n)) for n in range(3)]
         for task in tasks:
-            await task.wait(timeout="20s")
+            await task.wait(timeout="2m")
         bulk = await node.client.bulk("resubmit", Filter(states=("error",)), why="try again", who="ann")
         assert (bulk.counted, bulk.state) == (3, "running")
         leader = chores(store)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (view := await node.client.bulk_act(bulk.id)).state == "running":
                 await leader.once()
                 await moment()
@@ -86,6 +86,11 @@ async def test_what_cannot_be_is_refused_at_the_request(store: Store) -> None:
             await node.client.bulk("undo", Filter(), signal="approval")
         with pytest.raises(BulkNotFoundError):
             await node.client.bulk_act("none")
+        with pytest.raises(ConfigError, match="id"):
+            await node.client.bulk_act("no\0ne")
+        for ask in (node.client.alerts, node.client.acknowledge_all):
+            with pytest.raises(ConfigError, match="'AAA' is not a kind of alerts"):
+                await ask(kind="AAA")
         with pytest.raises(ActRefusedError, match="nobody leads under epoch 7"):
             await node.client.step_down(epoch=7)
 
@@ -101,7 +106,7 @@ async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(
     def says(tally: SchedulerTally) -> NodeInfo:
         return NodeInfo("one", ("scheduler",), "host", 7, 3600.0, tally=tally)
 
-    node = await store.nodes.register(says(SchedulerTally(10, 1, 0, 30, (5,))))
+    node, begin = await store.nodes.register(says(SchedulerTally(10, 1, 0, 30, (5,)))), await now()
     leader = chores(store)
     with monkeypatch.context() as earlier:
         earlier.setattr(store, "now", a_minute_ago)
@@ -114,7 +119,7 @@ async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(
     await leader.minute()
     (minute,) = await store.oversight.minutes()
     assert (minute.processed, minute.undone, minute.errors, minute.steps) == (5, 0, 2, 12)
-    assert minute.seen == pytest.approx(60.0, abs=2.0)
+    assert 60.0 <= minute.seen <= 60.0 + await now() - begin
     assert minute.p50 == pytest.approx(0.00139, abs=0.0001)
     await leader.minute()
     assert len(await store.oversight.minutes()) == 1
@@ -141,7 +146,7 @@ async def test_a_scheduler_publishes_what_it_has_done(store: Store) -> None:
 
 
 async def test_the_leader_steps_down_when_an_operator_asks_and_another_leads(store: Store) -> None:
-    options = Options(supervise_every="20ms", lease="2s")
+    options = Options(supervise_every="500ms", lease="20s")
     instances = [
         Supervisor(store, options, me=name, clock=SystemClock(), rng=random.Random(name))
         for name in ("s-1", "s-2")
@@ -183,6 +188,6 @@ async def test_a_task_s_deadline_is_moved_by_its_scheduler(store: Store) -> None
         after = (await task.status()).task.complete_by
         assert before is not None
         assert after is not None
-        assert after - before == pytest.approx(1800.0, abs=2.0)
+        assert after - before == pytest.approx(1800.0, abs=60.0)
         (audit,) = await node.client.audit(task.id)
         assert (audit.kind, audit.who, audit.why) == ("extend", "ann", "the bank is slow")

@@ -51,7 +51,7 @@ class Process:
         """Call once, as soon as that may be, and tell."""
         now = self.clock.seconds
         self.circuit.room(now, 4)
-        self.circuit.ended(self.circuit.began(now), outcome, now)
+        self.circuit.record_end(self.circuit.began(now), outcome, now)
         await self.circuits.report()
 
     async def open(self) -> None:

@@ -91,9 +91,9 @@ async def test_waiting_ends_without_the_task_and_unknown_tasks_are_named(store: 
         with pytest.raises(mg.TaskNotFoundError, match="task list"):
             await missing.status()
         with pytest.raises(mg.TaskNotFoundError, match="task list"):
-            await missing.wait(timeout="1s")
+            await missing.wait(timeout="120s")
         with pytest.raises(mg.TaskNotFoundError):
-            await missing.result(timeout="1s")
+            await missing.result(timeout="120s")
         with pytest.raises(mg.WaitExpiredError, match="makegood agents"):
             await task.cancel(timeout="20ms")
 
@@ -525,7 +525,7 @@ async def test_a_child_that_was_forked_on_the_loop_is_refused_the_parents_client
         pid = os.fork()
         if pid == 0:
             try:
-                asyncio.run(asyncio.wait_for(client.find(), 5))
+                asyncio.run(asyncio.wait_for(client.find(), 60))
             except mg.ClosedError as refusal:
                 os._exit(0 if "this client was opened" in str(refusal) else 3)
             os._exit(2)

@@ -9,12 +9,13 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.step_down import LEADER
 from makegood.store.views import NodeInfo
-from makegood.supervisor.deaths import Deaths, predecessors
+from makegood.supervisor.deaths import READ_EVERY, Deaths, predecessors
 from makegood.supervisor.supervisor import Supervisor
 from tests import waiting
+from tests.clocks import AheadClock, HandClock
 from tests.conformance.builders import info, running
 from tests.conformance.test_deaths import steps as resumable
-from tests.conformance.worlds import World
+from tests.conformance.worlds import Counts, World
 
 ME = own() or ProcessIdentity("this host", 1, 1)
 GONE = ProcessIdentity(ME.scope, 2**30, 1)
@@ -23,7 +24,7 @@ GONE = ProcessIdentity(ME.scope, 2**30, 1)
 
 def deaths(store: Store) -> Deaths:
     """Return what looks for the dead."""
-    return Deaths(store, ME, lambda: None, clock=SystemClock(), rng=random.Random(1))
+    return Deaths(store, ME, lambda: None, life=5.0, clock=SystemClock(), rng=random.Random(1))
 
 
 async def test_the_gone_of_this_host_are_marked(store: Store) -> None:
@@ -71,7 +72,7 @@ async def test_a_supervisor_that_waits_for_the_lease_of_the_dead_leads_at_once_a
     leader = await store.nodes.register(info("dead", process=GONE))
     options = Options(lease="10m", supervise_every="1m")
     supervisor = Supervisor(store, options, me="next", clock=SystemClock(), rng=random.Random(1))
-    look = Deaths(store, ME, supervisor.hurry, clock=SystemClock(), rng=random.Random(1))
+    look = Deaths(store, ME, supervisor.hurry, life=5.0, clock=SystemClock(), rng=random.Random(1))
     running_supervisor = asyncio.create_task(supervisor.run())
     try:
         await waiting.moment()
@@ -88,3 +89,52 @@ async def test_a_supervisor_that_waits_for_the_lease_of_the_dead_leads_at_once_a
     finally:
         running_supervisor.cancel()
         await asyncio.gather(running_supervisor, return_exceptions=True)
+
+
+async def test_at_rest_the_store_is_read_once_in_the_life_of_a_heartbeat(
+    counting_store: Store, counts: Counts
+) -> None:
+    """Two minutes at four looks a second: 24 reads, and no commit. It was a read each second, 120."""
+    clock = HandClock()
+    look = Deaths(counting_store, ME, lambda: None, life=5.0, clock=clock, rng=random.Random(1))
+    await look.once()
+    await counts.reset()
+    for _ in range(120 * 4):
+        clock.forward(0.25)
+        await look.once()
+    assert (counts.statements, await counts.commits()) == (24, 0)
+
+
+async def test_who_begins_or_is_marked_is_seen_by_a_wake_up(store: Store, other: Store) -> None:
+    """The marks of another process, too, call the leader. By the clock alone nothing would be read for an hour."""
+    calls, clock = list[int](), AheadClock()
+    bystander = await store.nodes.register(info("elsewhere"))
+    look = Deaths(store, ME, lambda: calls.append(1), life=3600.0, clock=clock, rng=random.Random(1))
+    life = asyncio.create_task(look.run())
+
+    async def seen() -> bool:
+        clock.ahead += READ_EVERY  # two reads are never closer
+        return bool(calls)
+
+    try:
+        await waiting.moment()
+        await other.nodes.register(info("dead", process=GONE))
+        await waiting.until(seen, "the dead to be marked")
+        assert [number for number, _ in await other.nodes.processes()] == [bystander]
+        calls.clear()
+        assert await other.nodes.mark_dead([bystander]) == [bystander]
+        await waiting.until(seen, "the mark to be seen")
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+
+async def test_without_a_wake_up_the_dead_are_seen_once_heartbeats_would_run_out(store: Store) -> None:
+    clock = HandClock()
+    look = Deaths(store, ME, lambda: None, life=5.0, clock=clock, rng=random.Random(1))
+    await look.once()
+    dead = await store.nodes.register(info("dead", process=GONE))
+    clock.forward(4.75)
+    assert await look.once() == []
+    clock.forward(0.25)
+    assert await look.once() == [dead]

@@ -54,7 +54,7 @@ async def test_a_task_of_every_kind_of_step_runs_and_leaves_nothing_in_plain(
         task = await node.client.submit(shop.place, Order("o-1"), key="o-1", reply_to="queue:notices")
         await node.client.signal(task, shop.approval, Line("approved"))
         await node.client.signal(task, shop.verdict, "yes")
-        result = await task.result(timeout="30s")
+        result = await task.result(timeout="2m")
         assert result["sent"] == f"sent {CANARY}"
         assert result["note"] == CANARY
         assert result["first"]["line"] == {"sku": "x", "note": f"{CANARY} {CANARY}"}
@@ -80,18 +80,18 @@ async def test_a_race_an_early_end_and_the_answer_to_a_signal_leave_nothing_in_p
     shop = EncodedShop(encrypted())
     async with Node(shop.app, store, options=QUIET) as node, Client(store) as stranger:
         task = await node.client.submit(shop.race, Order("o-2"))
-        assert await task.result(timeout="30s") == f"{CANARY} {CANARY}"
+        assert await task.result(timeout="2m") == f"{CANARY} {CANARY}"
         question = await node.client.submit(shop.ask, Order("o-3"))
         with pytest.raises(mg.CodecError, match="no codec that opens it"):
-            await stranger.signal(question.id, shop.approval, Line("x"), id="s", until="weigh", timeout="30s")
+            await stranger.signal(question.id, shop.approval, Line("x"), id="s", until="weigh", timeout="2m")
         _, _, _, weigh, *_ = shop.actions
-        line: str = await question.signal(shop.approval, Line("x"), id="s", until=weigh, timeout="30s")
+        line: str = await question.signal(shop.approval, Line("x"), id="s", until=weigh, timeout="2m")
         assert line == f"x: {CANARY}"
         refuse_canary(await dump(world), "a row")
 
 
 async def ended(task: mg.TaskHandle[Any], state: str) -> None:
-    assert (view := await task.wait("30s")).state == state, view.cause
+    assert (view := await task.wait("120s")).state == state, view.cause
 
 
 async def test_errors_withhold_their_texts_and_an_undo_gets_what_was_done(store: Store, world: World) -> None:
@@ -171,7 +171,7 @@ async def test_an_operator_states_a_result_that_is_encoded(store: Store, world: 
         with pytest.raises(mg.CodecError, match="--codec"):
             await stranger.task(task.id).settle("send", value=CANARY, why="seen")
         await task.settle("send", value=f"seen {CANARY}", why="seen")
-        assert (await task.result("30s"))["sent"] == f"seen {CANARY}"
+        assert (await task.result("120s"))["sent"] == f"seen {CANARY}"
         refuse_canary(await dump(world), "a row")
 
 
@@ -188,9 +188,9 @@ async def test_messages_dead_letters_and_signals_by_key(store: Store, world: Wor
         await client.replay_messages("orders", ["m-2"], value=Order("o-2"))
         while not (views := await client.find(mg.Filter(key=mg.Exact("o-2")))):
             await moment()
-        assert await client.task(views[0].id).result("30s") == CANARY
+        assert await client.task(views[0].id).result("120s") == CANARY
         await node.client.signal(task, shop.verdict, "yes")
-        assert (await task.result("30s"))["note"] == CANARY
+        assert (await task.result("120s"))["note"] == CANARY
         refuse_canary(await dump(world), "a row")
 
 
@@ -214,11 +214,11 @@ async def test_schedules_are_encoded_and_the_same_app_writes_the_same_schedule(
     shop.app.schedule("hourly", shop.at_moment, Order("o-1"), mg.MOMENT, every="1h")
     for outcome in ("new", "same"):
         draft = shop.app.schedules["hourly"].draft
-        assert await store.schedules.apply([await draft.sealed()]) == [outcome]
+        assert await store.schedules.apply([await draft.seal()]) == [outcome]
     async with Node(shop.app, store, options=QUIET) as node:
         schedule = await node.client.find_schedule("hourly")
         task = await schedule.trigger()
-        assert await task.result("30s") == f"hold {CANARY}"
+        assert await task.result("120s") == f"hold {CANARY}"
         assert (await task.status()).inputs[0].startswith(b'{"id":"o-1"')
         refuse_canary(await dump(world), "a row")
 
@@ -244,7 +244,7 @@ async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
             assert detail.inputs[0].startswith(b'"mg1:')
         await world.elapse(sealed_calls.WAIT + 1)
         async with Node(later_shop.app, store, options=QUIET) as node:
-            assert await node.client.task(task.id).result("30s") == CANARY
+            assert await node.client.task(task.id).result("120s") == CANARY
             assert await node.client.alerts() == [], "another process had raised it"
             (alert,) = await node.client.alerts(ended=True)
             assert alert.ended_why == "it works again"
@@ -277,7 +277,7 @@ async def test_a_process_whose_app_has_no_codec_yet_costs_no_task(store: Store, 
             assert not before.calls
         await world.elapse(sealed_calls.WAIT + 1)
         async with Node(shop.app, store, options=QUIET):
-            assert await task.result("30s") == CANARY
+            assert await task.result("120s") == CANARY
 
 
 async def test_tasks_from_before_the_codec_end_as_they_began(store: Store) -> None:
@@ -286,7 +286,7 @@ async def test_tasks_from_before_the_codec_end_as_they_began(store: Store) -> No
         task = await client.submit(before.briefly, Order("o-1"), key="k")
         assert not (await client.submit(shop.briefly, Order("o-1"), key="k")).created
         async with Node(shop.app, store, options=QUIET):
-            assert await task.result("30s") == CANARY
+            assert await task.result("120s") == CANARY
         assert (await task.status()).inputs[0].startswith(b'{"id":"o-1"')
 
 

@@ -21,7 +21,7 @@ from tests.actors.test_supervisor import term_of
 from tests.clocks import HandClock
 from tests.waiting import moment, until
 
-FAST = Options(lease="2s", supervise_every="100ms", poll_every="50ms", migrate=True)
+FAST = Options(lease="10s", supervise_every="500ms", poll_every="50ms", migrate=True)
 
 
 def an_app() -> mg.App:

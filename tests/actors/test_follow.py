@@ -14,6 +14,7 @@ from makegood.store.views import Filter
 from makegood.story.batch_progress import BatchProgress
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
+from tests.clocks import AheadClock
 from tests.conformance.worlds import World
 
 NIGHT = Filter(correlation_id="night")
@@ -127,10 +128,13 @@ async def test_what_cannot_be_followed_is_refused(store: Store) -> None:
 async def test_a_batch_by_age_keeps_its_tasks_while_it_is_followed(store: Store, world: World) -> None:
     """What was submitted within the hour before the call stays in the batch, however long that takes."""
     _, chain = chain_app(1)
-    async with Client(store, poll_every=0.02) as client:
+    clock = AheadClock()
+    async with Client(store, poll_every=0.02, clock=clock) as client:
         await client.submit(chain, "a")
-        following = client.follow(Filter(younger=0.2, workflow="chain"), timeout="400ms")
+        following = client.follow(Filter(younger=3600.0, workflow="chain"), timeout=7200.2)
         assert (await anext(following)).tasks == 1
+        clock.ahead = 7200.0
+        await world.elapse(7200.0)
         with pytest.raises(mg.WaitExpiredError, match="1 submitted; 0 processed, 1 to go"):
             await anext(following)
 

@@ -86,7 +86,7 @@ async def test_hooks_run_around_def_and_async_def_functions_each_in_its_way(stor
         log.app.around(log.hook(name))
     log.app.around(log.hook_async("awaited"))
 
-    @log.desk.action(complete_within="5s", retry=ONCE)
+    @log.desk.action(complete_within="1m", retry=ONCE)
     def first(n: int) -> int:
         log.note("runs")
         return n
@@ -95,7 +95,7 @@ async def test_hooks_run_around_def_and_async_def_functions_each_in_its_way(stor
     def unfirst(*, result: int | None) -> None:
         log.note("undoes")
 
-    @log.desk.action(complete_within="5s", retry=ONCE, undo=mg.NOTHING)
+    @log.desk.action(complete_within="1m", retry=ONCE, undo=mg.NOTHING)
     async def second(n: int) -> int:
         log.note("runs")
         raise mg.Permanent("no")
@@ -106,7 +106,7 @@ async def test_hooks_run_around_def_and_async_def_functions_each_in_its_way(stor
 
     async with Node(log.app, store, options=QUICK) as node:
         with pytest.raises(mg.TaskUndone):
-            await (await node.client.submit(both, 1)).result("20s")
+            await (await node.client.submit(both, 1)).result("120s")
     assert log.said == [
         "outer begins first none thread", "inner begins first outer thread", "runs first inner thread",
         "inner ends first inner thread", "outer ends first inner thread",
@@ -130,7 +130,7 @@ async def test_a_hook_cannot_swallow_a_verdict_but_may_raise_another(store: Stor
         return refuses(n)
 
     action = log.desk.action(
-        complete_within="5s", name="refuses", retry=ONCE, recover=NO_RETRY, undo=mg.NOTHING
+        complete_within="1m", name="refuses", retry=ONCE, recover=NO_RETRY, undo=mg.NOTHING
     )(refuses_awaiting if awaits else refuses)
 
     @log.app.workflow()
@@ -151,14 +151,14 @@ async def test_a_hook_cannot_swallow_a_verdict_but_may_raise_another(store: Stor
 
     async with Node(log.app, store, options=QUICK) as node:
         with pytest.raises(mg.TaskUndone, match="the card was refused"):
-            await (await node.client.submit(buy, 1)).result("20s")
+            await (await node.client.submit(buy, 1)).result("120s")
         log.app.around(
             contextlib.asynccontextmanager(translated_awaiting)
             if awaits
             else contextlib.contextmanager(translated)
         )
         with pytest.raises(mg.TaskUndone, match="translated"):
-            await (await node.client.submit(buy, 0)).result("20s")
+            await (await node.client.submit(buy, 0)).result("120s")
 
 
 async def test_a_hook_that_fails_before_the_call_counts_as_the_function(store: Store) -> None:
@@ -173,7 +173,7 @@ async def test_a_hook_that_fails_before_the_call_counts_as_the_function(store: S
             raise failures.pop()
         yield
 
-    @app.agent("desk").action(complete_within="5s", retry=mg.Retry(tries=3, wait="1ms"), undo=mg.NOTHING)
+    @app.agent("desk").action(complete_within="1m", retry=mg.Retry(tries=3, wait="1ms"), undo=mg.NOTHING)
     def act(n: int) -> int:
         calls.append(n)
         return n
@@ -183,11 +183,11 @@ async def test_a_hook_that_fails_before_the_call_counts_as_the_function(store: S
         return act(n)
 
     async with Node(app, store, options=QUICK) as node:
-        assert await (await node.client.submit(work, 1)).result("20s") == 1
+        assert await (await node.client.submit(work, 1)).result("120s") == 1
         assert calls == [1]
         failures.append(mg.Permanent("closed today"))  # type: ignore[arg-type]
         with pytest.raises(mg.TaskUndone, match="closed today"):
-            await (await node.client.submit(work, 2)).result("20s")
+            await (await node.client.submit(work, 2)).result("120s")
     assert calls == [1]
 
 
@@ -238,11 +238,11 @@ async def test_an_actions_parameters_may_have_any_name(store: Store, with_hook: 
     if with_hook:
         app.around(Both)
 
-    @desk.action(complete_within="5s", undo=mg.NOTHING)
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
     def first(fn: int, hook: int, inside: int, args: int, func: int) -> int:
         return fn + hook + inside + args + func
 
-    @desk.action(complete_within="5s", undo=mg.NOTHING)
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
     async def second(fn: int, hook: int, context: int, work: int) -> int:
         return fn + hook + context + work
 
@@ -251,7 +251,7 @@ async def test_an_actions_parameters_may_have_any_name(store: Store, with_hook: 
         return second(first(n, 1, 1, 1, 1), 1, 1, 1)
 
     async with Node(app, store, options=QUICK) as node:
-        assert await (await node.client.submit(both, 1)).result("20s") == 8
+        assert await (await node.client.submit(both, 1)).result("120s") == 8
 
 
 class Both:

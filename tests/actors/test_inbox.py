@@ -6,9 +6,10 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import makegood as mg
@@ -26,6 +27,7 @@ from makegood.testing.simulator.doubles import Doubled
 from makegood.transactions import Caller
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
+from tests.waiting import until
 
 log = logging.getLogger(__name__)
 SOON = mg.Retry(tries=3, wait="10ms", factor=1.5, longest="20ms")
@@ -228,8 +230,8 @@ async def test_a_function_that_is_slower_than_its_lease_keeps_its_message(
     if world.dialect != "sqlite":
         for _ in range(3):
             before = await store.queues.messages("orders")
-            await world.elapse(25)
-            async with asyncio.timeout(30):
+            await world.elapse(15)
+            async with asyncio.timeout(120):
                 while (await store.queues.messages("orders"))[0].due < before[0].due - 1:
                     await pause(0.01)
             delivery = await other.queues.receive_messages("orders", "two", 1, 30.0, 5)
@@ -334,15 +336,33 @@ async def test_what_would_fail_every_time_is_a_dead_letter_at_once(
 
 
 async def test_a_message_that_does_not_fit_the_annotation_is_a_dead_letter(
-    store: Store, make: Callable[..., Shop]
+    store: Store, make: Callable[..., Shop], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its line in the log has no traceback: nothing of the user's code was called."""
     shop = make()
-    async with Node(shop.app, store, roles=("inbox",), options=QUIET):
-        await store.queues.send_messages([Outgoing(queue="orders", id="1", body=b'{"id":"1"}')], 9)
-        await until_empty(store)
+    with caplog.at_level(logging.WARNING, "makegood.inbox"):
+        async with Node(shop.app, store, roles=("inbox",), options=QUIET):
+            await store.queues.send_messages([Outgoing(queue="orders", id="1", body=b'{"id":"1"}')], 9)
+            await until_empty(store)
+    assert [r.exc_info for r in caplog.records if ", delivery " in r.getMessage()] == [None]
     (dead,) = await store.queues.messages("orders", dead=True)
     assert "cents" in dead.message.error
     assert shop.seen == []
+
+
+async def test_a_payload_error_of_the_function_has_its_traceback_in_the_log(
+    store: Store, make: Callable[..., Shop], caplog: pytest.LogCaptureFixture
+) -> None:
+    await prepare(store)
+    shop = make()
+    shop.faults["bad"] = lambda: mg.PayloadError("a note that the function has read fits nothing")
+    with caplog.at_level(logging.WARNING, "makegood.inbox"):
+        async with Node(shop.app, store, roles=("inbox",), options=QUIET):
+            await send(store, ("bad", 5))
+            await until_empty(store)
+    (line,) = [record for record in caplog.records if ", delivery " in record.getMessage()]
+    assert line.exc_info
+    assert len(await store.queues.messages("orders", dead=True)) == 1
 
 
 async def test_later_is_no_failure(store: Store, world: World, make: Callable[..., Shop]) -> None:
@@ -418,6 +438,19 @@ async def test_no_more_than_its_concurrency_run_at_once(store: Store) -> None:
         await send(store, *((str(n), 1) for n in range(8)))
         await until_empty(store)
     assert most == 2
+
+
+async def test_one_at_a_time_makes_tasks_in_the_order_of_the_queue(
+    store: Store, make: Callable[..., Shop]
+) -> None:
+    await prepare(store)
+    shop = make(concurrency=1)
+    await send(store, *((f"o-{n}", n + 1) for n in range(60)))
+    async with Node(shop.app, store, roles=("inbox",), options=QUIET) as node:
+        await until_empty(store)
+        newest_first = await node.client.find(Filter(limit=100))
+        inputs = [(await node.client.task(task.id).status()).inputs[0] for task in reversed(newest_first)]
+    assert [msgspec.json.decode(one)["cents"] for one in inputs] == list(range(1, 61))
 
 
 async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
@@ -686,3 +719,45 @@ async def test_whatever_is_callable_takes_messages(store: Store, form: str) -> N
 def test_the_role_needs_an_inbox() -> None:
     with pytest.raises(mg.ConfigError, match="the role 'inbox' needs an app that declares one"):
         Node(mg.App("shop"), "sqlite:///nowhere.db", roles=("inbox",))
+
+
+@pytest.mark.parametrize(
+    ("roles", "settings", "to", "setting"),
+    [
+        (("inbox",), {}, "amqp:main/notices", None),
+        (("inbox", "scheduler"), {}, "amqp:main/notices", "reply_to_brokers"),
+        (("inbox",), {"reply_to_brokers": "amqp:main/shop.*"}, "amqp:main/notices", "reply_to_brokers"),
+        (("inbox",), {}, "https://shop.example", None),
+        (("inbox", "scheduler"), {}, "https://shop.example", "webhook_hosts"),
+        (("inbox",), {"reply_to_brokers": "amqp:main/*"}, "amqp:main/notices", None),
+    ],
+)
+async def test_a_plan_that_tells_somebody_whom_no_process_may_tell_is_refused_at_once(
+    store: Store, roles: Any, settings: Any, to: str, setting: str | None
+) -> None:
+    """The message is a dead letter with what to do; not a task whose notices are given up after minutes. A process that
+    sends no notices knows of no webhook and no broker's place, unless its settings list some: the order becomes a task.
+    """
+    shop = Shop()
+
+    @shop.app.inbox("orders")
+    def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        return shop.place_order.plan(order).with_(reply_to=to)
+
+    options = replace(QUIET, **settings, brokers={"main": "amqp://guest@127.0.0.1:9"})
+    async with Node(shop.app, store, roles=roles, options=options):
+        await send(store, ("o-1", 1))
+
+        async def settled() -> bool:
+            return not await store.queues.messages("orders")
+
+        await until(settled)
+    letters = await store.queues.messages("orders", dead=True)
+    if setting is None:
+        assert (letters, len(await store.tasks.find(Filter()))) == ([], 1)
+    else:
+        (letter,) = letters
+        assert (letter.message.tries, await store.tasks.find(Filter())) == (1, [])
+        assert to in letter.message.error
+        remedy = f"append {to} after a space" if settings else f"Options({setting}="
+        assert remedy in letter.message.error

@@ -227,7 +227,7 @@ def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("makegood.messaging.notifier.MOST_KNOWN", 10)
     sends = Notifier(None, Receivers(), HOSTS, clock=SystemClock(), rng=random.Random(1))  # type: ignore[arg-type]  # no store is needed
     for n in range(100):
-        sends.shares.answered(f"h{n}.example", success=True)
+        sends.shares.note_answer(f"h{n}.example", success=True)
         assert not sends.shares.on_probation(f"h{n}.example")
     familiar = [n for n in range(100) if not sends.shares.on_probation(f"h{n}.example")]
     assert familiar == list(range(90, 100)), "the others count as new"

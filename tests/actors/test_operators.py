@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import makegood as mg
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.client.operators import AT_ONCE, Acted
 from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.node.node import Node
@@ -140,6 +141,31 @@ async def test_a_task_is_resubmitted_with_other_inputs(store: Store) -> None:
         for wrong in ({"step": "work"}, {"inputs": "bad"}, {"step": "work", "inputs": ["x"]}):
             with pytest.raises(mg.ConfigError):
                 await task.resubmit(**wrong)
+
+
+async def test_corrected_values_may_be_as_large_as_their_app_allows(store: Store) -> None:
+    app = mg.App("shop", payload_limit=2 * PAYLOAD_LIMIT)
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def work(texts: list[str]) -> str:
+        raise mg.Permanent("refused")
+
+    @app.workflow(on_failure="hold")
+    def flow(texts: list[str]) -> str:
+        return work(texts)
+
+    large, larger = ["x" * PAYLOAD_LIMIT], ["x" * 2 * PAYLOAD_LIMIT]
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(flow, large)
+        await task.wait("60s")
+        for change in ({"inputs": [large]}, {"step": "work", "inputs": {"texts": large}}):
+            await task.resubmit(**change)
+            assert (await task.wait("60s")).state == "error"
+        for change in ({"inputs": [larger]}, {"step": "work", "inputs": {"texts": larger}}):
+            with pytest.raises(mg.PayloadError, match="the limit is 2,097,152"):
+                await task.resubmit(**change)
+        await task.settle("work", value=large[0])
+        assert await task.result("60s") == large[0]
 
 
 async def test_alerts_are_acknowledged_once(store: Store) -> None:

@@ -64,7 +64,7 @@ async def test_what_comes_when_its_circuit_has_opened_is_given_back() -> None:
         slots.circuit = circuit = Circuit(Breaker(failures=1), 2)
         await taking(agents, channel, request(1))
         now = SystemClock().monotonic()
-        circuit.ended(circuit.began(now), "failed", now)
+        circuit.record_end(circuit.began(now), "failed", now)
         channel.go.set()
         await eventually(lambda: channel.returned == [(1, 0, 1)], "it to come back")
         assert (slots.free, slots.running, channel.answered) == (2, 0, [])

@@ -107,7 +107,7 @@ async def test_a_late_request_of_a_resting_task_wakes_it(store: Store, other: St
     """The Supervisor judges it, and leaves the message that the next claim reads."""
     shop, clock = Shop(silent=MOST), AheadClock()
     roles = ("scheduler", "supervisor")
-    options = replace(FEW, supervise_every="100ms", late_after=0)
+    options = replace(FEW, supervise_every="500ms", late_after=0)
     async with (
         Node(shop.app, store, roles=roles, options=options, clock=clock) as node,
         Node(shop.app, other, roles=("agent",), options=QUIET),
@@ -140,7 +140,7 @@ async def test_a_cancel_reaches_a_resting_task(store: Store) -> None:
 
 async def test_the_deadline_of_a_resting_task_reaches_it(store: Store, world: World) -> None:
     shop, clock = Shop(), AheadClock()
-    options = replace(FEW, supervise_every="100ms")
+    options = replace(FEW, supervise_every="500ms")
     roles = ("scheduler", "supervisor")
     async with Node(shop.app, store, roles=roles, options=options, clock=clock) as node:
         payments = await node.client.submit_many(shop.payment, [f"{n}" for n in range(MOST)])

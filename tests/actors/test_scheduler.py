@@ -327,7 +327,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
         return await read(node, tasks)
 
     store.tasks.inbox, store.tasks.load = nothing, late  # type: ignore[method-assign]  # its process is slow
-    watching = replace(QUIET, poll_every=0.05, supervise_every=0.1, late_after=0.01)
+    watching = replace(QUIET, poll_every=0.05, supervise_every=0.5, late_after=0.01)
     async with (
         Node(None, store, roles=("scheduler",), options=replace(QUIET, poll_every=0.05, max_tasks=1)),
         Node(app, other, roles=("agent", "supervisor"), options=watching) as rest,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from makegood.node.heartbeat import Heartbeat
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
+from makegood.telemetry.log_lines import JsonLines
 from tests.actors.conftest import QUIET
 from tests.waiting import until
 
@@ -262,3 +264,58 @@ def test_sync_nodes_have_them_as_well(tmp_path: Any) -> None:
     with mg.SyncNode(shop.app, f"sqlite:///{tmp_path}/shop.db", options=Options(migrate=True)) as node:
         assert node.client.submit(shop.order, 1).result("60s") == "db"
     assert shop.log == ["config opens", "db opens", "charge", "db closes", "config closes"]
+
+
+PASSWORD = "xqzjv-kwyqx"
+
+
+def connect(url: str) -> Pool:
+    """Fail as a driver does."""
+    raise OSError(f"no route to {url}")
+
+
+def leaky_app(*, at_close: bool) -> mg.App:
+    """Return an app whose setup and inbox have a password in their code, and fail."""
+    app = mg.App("shop")
+
+    @app.setup
+    def db() -> Iterator[Pool]:
+        if not at_close:
+            connect("postgres://shop:xqzjv-kwyqx@10.0.0.1/shop")
+        yield Pool("db", [])
+        connect("postgres://shop:xqzjv-kwyqx@10.0.0.1/shop")
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def look(order: int, *, db: Pool = mg.SETUP) -> int:
+        return order
+
+    @app.inbox("orders", retry=mg.Retry(tries=1))
+    def accept(order: int, tx: mg.Transaction) -> None:
+        connect("postgres://shop:xqzjv-kwyqx@10.0.0.1/shop")
+
+    @app.workflow
+    def order(number: int) -> int:
+        return look(number)
+
+    return app
+
+
+@pytest.mark.parametrize("at_close", [False, True], ids=["at its opening", "at its end"])
+async def test_a_password_in_the_code_of_a_setup_or_an_inbox_reaches_no_log(
+    store: Store, caplog: pytest.LogCaptureFixture, at_close: bool
+) -> None:
+    """The traceback is there, whatever formats it, and the password covered."""
+    caplog.set_level(logging.INFO)
+    app = leaky_app(at_close=at_close)
+    async with Node(app, store, options=QUICK) as node:
+        await node.client.submit(app.workflows["order"], 1)
+        await node.client.send("orders", 7)
+        await until(lambda: _true(at_close or "begin no calls" in caplog.text), "the failure")
+        await until(lambda: _true("goes to the dead letters" in caplog.text), "the inbox")
+        if at_close:
+            await until(lambda: _true("is open" in caplog.text), "the setup")
+    lines = caplog.text + "".join(JsonLines().format(record) for record in caplog.records)
+    assert "could not be closed" in lines or not at_close
+    assert "OSError: no route to postgres://shop:•••@10.0.0.1/shop" in lines
+    assert lines.count('connect("postgres://shop:•••@10.0.0.1/shop")') >= 2
+    assert PASSWORD not in lines

@@ -25,11 +25,18 @@ class Approval:
 
 
 shop = mg.App("shop")
-approval: mg.Signal[int] = mg.Signal("approval", int, "shop")
+approval = shop.signal("approval", int)
 
 
 @shop.workflow
 def travel(place: str) -> str:
+    mg.wait_for(approval)
+    mg.wait_for("nothing", Any)
+    return place
+
+
+@shop.workflow
+def walk(place: str) -> str:
     return place
 
 
@@ -104,7 +111,7 @@ async def test_a_client_sends_by_handle_id_and_key(store: Store) -> None:
             await client.signal(task, approval, 1),
             await client.signal(task.id, approval, 1),
             await client.signal(travel, approval, 1, key="trip"),
-            await task.signal("approval", {"any": "value"}),
+            await task.signal("approval", 2),
             await task.signal("nothing"),
         ]
         assert all(answer.created and answer.task == task.id for answer in answers)
@@ -219,3 +226,37 @@ async def test_a_member_that_no_signal_has_is_refused(store: Store) -> None:
             await client.signal(task, "verdict", value)
         with pytest.raises(mg.PayloadError, match=r"unknown field 'bye'; did you mean 'by'"):
             await client.signal(task, verdict, value)
+
+
+@pytest.mark.parametrize("name", ["def", "async def"])
+async def test_a_task_that_never_waits_takes_no_signal(store: Store, world: World, name: str) -> None:
+    """By handle, by key, to many, and from an inbox, whose message is a dead letter in the end."""
+    desk = mg.App("desk")
+
+    def accept(answer: Approval, tx: mg.Transaction) -> mg.SignalByKey:
+        return approval.of(walk, key="walk", value=answer.cents)
+
+    async def accepting(answer: Approval, tx: mg.Transaction) -> mg.SignalByKey:
+        return accept(answer, tx)
+
+    desk.inbox("orders", retry=SOON)(accept if name == "def" else accepting)
+    async with Client(store) as client:
+        task = await client.submit(walk, "Rome", key="walk")
+        refusal = "waits for no signal 'approval', now or later; no step of its workflow shop.walk is an mg.wait_for"
+        with pytest.raises(mg.SignalRefused, match=refusal):
+            await client.signal(task, approval, 1)
+        with pytest.raises(mg.SignalRefused, match=refusal):
+            await client.signal(walk, approval, 1, key="walk")
+        with pytest.raises(mg.SignalRefused, match=refusal):
+            await task.signal("approval", 1, why="by phone")
+        (answer,) = await client.signal_all(mg.Filter(workflow="walk"), approval, 1)
+        assert (answer.verdict, refusal in answer.outcome) == ("refused", True)
+    options = Options(poll_every="10ms", alerts_every=None, leaderless_after=None)
+    async with Node(desk, store, roles=("inbox",), options=options):
+        await send(store, ("a-1", 5))
+        await until_empty(store, world)
+    (dead,) = await store.queues.messages("orders", dead=True)
+    assert dead.message.error is not None
+    assert refusal in dead.message.error
+    assert await world.rows("select 1 from {signal}") == []
+    assert await world.rows("select 1 from {inbox}") == []

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import makegood as mg
 from makegood.node.node import Node
+from makegood.scheduler.task_table import Timers
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
-from tests.conformance.worlds import World
+from tests.conformance.worlds import World, eventually
 from tests.waiting import moment
 
 BOTH = ("scheduler", "agent")
@@ -53,10 +54,18 @@ async def asleep(task: mg.TaskHandle[str]) -> mg.StepView:
         await moment()
 
 
+def timers(node: Node) -> Timers:
+    """Return the timers of a Node's Scheduler."""
+    assert node._scheduler is not None
+    return node._scheduler.tasks.timers
+
+
 async def test_a_sleep_ends_by_itself(store: Store, world: World) -> None:
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         task = await node.client.submit(nap, "Rome", timedelta(milliseconds=200))
         await asleep(task)
+        # Not before its Scheduler counts from where the store's clock stands.
+        await eventually(lambda: timers(node).ends, "the Scheduler to set its timer")
         await world.elapse(0.2)
         assert await task.result(timeout="60s") == "Rome"
         moves = [

@@ -9,7 +9,7 @@ from makegood.node.node import Node
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
 from tests.actors.test_suspension import BOTH, BRIEF, asleep, in_memory
-from tests.conformance.worlds import World
+from tests.conformance.worlds import World, eventually
 from tests.waiting import until
 
 app = mg.App("shop")
@@ -64,7 +64,8 @@ async def test_it_sleeps_until_the_signal_comes(store: Store) -> None:
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         task = await node.client.submit(order, "a")
         await asleep(node)
-        assert (in_memory(node), (await task.status()).task.locked_by) == (0, None)
+        await eventually(lambda: in_memory(node) == 0, "the Scheduler to let it go")
+        assert (await task.status()).task.locked_by is None
         await task.signal(approval, True)
         assert await task.result(timeout="60s") is True
 
@@ -95,10 +96,10 @@ async def test_it_stays_beside_a_step_that_runs_and_goes_with_the_last_reply(sto
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         task = await node.client.submit(beside, "a")
         await step_state(task, "slow", "running")
-        assert in_memory(node) == 1
+        await eventually(lambda: in_memory(node) == 1, "the Scheduler to hold it")
         go.set()
         await asleep(node)
-        assert in_memory(node) == 0
+        await eventually(lambda: in_memory(node) == 0, "the Scheduler to let it go")
         await task.signal(approval, True)
         assert await task.result(timeout="60s") == (True, "a")
 
@@ -129,7 +130,7 @@ async def test_a_scheduled_task_waits_for_its_signal_too(store: Store) -> None:
         schedule = await node.client.schedule("nightly", order, "a", every="1h")
         task = await schedule.trigger(why="now")
         await asleep(node)
-        assert in_memory(node) == 0
+        await eventually(lambda: in_memory(node) == 0, "the Scheduler to let it go")
         with pytest.raises(mg.SignalRefused, match="it has approval"):
             await task.signal("aproval", True)
         await task.signal(approval, True)

@@ -15,6 +15,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.messaging.inbox import Inboxes
 from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_relay import SourceRelay
+from makegood.model.messages import Act
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
 from proofs.memory_broker import MemoryBroker, relay_of
@@ -56,6 +57,7 @@ async def test_what_is_delivered_is_a_message_under_its_id_and_acknowledged(stor
         "o-2",
     )
     assert (broker.waiting, relaying.report.info().taken, relaying.report.info().waiting) == ([], 2, 0)
+    assert relaying.report.info().group == f"makegood-{store.identity.store_id}-{QUEUE}"
 
 
 async def test_a_batch_is_one_commit(counting_store: Store, counts: Counts) -> None:
@@ -113,8 +115,9 @@ async def test_a_relay_that_dies_between_commit_and_acknowledgement_repeats_noth
     [
         (b"{not json", "a", "is not JSON"),
         (b"\xff\xfe", "a", "is not JSON"),
-        (b'"' + b"x" * (1 << 20) + b'"', "a", "bytes"),
-        (b"", None, "is not JSON"),
+        (b'"' + b"x" * (1 << 20) + b'"', "a", "the fixed limit is 1,048,576"),
+        (b"", None, "message without an id of amqp:main/orders is empty"),
+        (b"[", None, "is not JSON"),
     ],
 )
 @pytest.mark.parametrize("keeps", [False, True], ids=["store", "broker"])
@@ -134,7 +137,7 @@ async def test_what_no_queue_can_take_is_a_dead_letter_and_stops_nothing(
     else:
         assert [letter.message.body for letter in letters] == [body]
         assert why in letters[0].message.error
-        assert (await alerts(store))["dead_letter"]
+    assert list(await alerts(store)) == ["source_refused"]
     text = (await alerts(store))["source_refused"]
     assert why in text
     assert "amqp:main/orders" in text
@@ -150,7 +153,7 @@ async def test_a_refusal_survives_the_absence_of_the_store(
     relaying = relay(store, broker)
     keep = store.queues.keep_dead_letters
 
-    async def away(_: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreUnavailableError("away")
 
     monkeypatch.setattr(store.queues, "keep_dead_letters", away)
@@ -160,6 +163,36 @@ async def test_a_refusal_survives_the_absence_of_the_store(
     await relaying.turn()
     assert broker.waiting == []
     assert len(await store.queues.messages(QUEUE, dead=True)) == 1
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["store", "broker"])
+async def test_a_thousand_refused_messages_are_one_alert_with_their_number(store: Store, keeps: bool) -> None:
+    """However many batches they come in; acknowledged, it is raised again only by another refusal."""
+    broker = MemoryBroker(keeps_refusals=keeps)
+    relaying = relay(store, broker)
+    for n in range(1000):
+        broker.put(b"{", f"bad-{n}")
+    while broker.waiting:
+        await relaying.turn()
+    (alert,) = await store.alerts.views(10)
+    place = (
+        "the broker's own dead letters"
+        if keeps
+        else f"the dead letters of queue {QUEUE} (`makegood queue list --dead {QUEUE}`)"
+    )
+    assert alert.kind == "source_refused"
+    assert alert.text.startswith("1,000 messages of amqp:main/orders could not be taken")
+    assert place in alert.text
+    assert relaying.report.info().refused == 1000
+    assert len(await store.queues.messages(QUEUE, dead=True, limit=2000)) == (0 if keeps else 1000)
+    await store.alerts.acknowledge([alert.id], Act("a", "ann"))
+    if not keeps:  # it is delivered again, as its acknowledgement was lost: the store has it
+        broker.put(b"{", "bad-1")
+        await relaying.turn()
+    assert (await alerts(store), broker.waiting) == ({}, [])
+    broker.put(b"{", "bad-1000")
+    await relaying.turn()
+    assert list(await alerts(store)) == ["source_refused"]
 
 
 async def test_another_value_under_a_known_id_is_refused_and_the_first_stays(store: Store) -> None:
@@ -189,6 +222,7 @@ async def test_a_full_queue_leaves_the_backlog_at_the_broker(store: Store) -> No
     await store.queues.acknowledge_messages([(m.seq, m.tries) for m in handover.messages])
     assert await relaying.turn() == 0
     assert (await waiting(store), broker.waiting) == (["o-3", "o-4"], [])
+    assert relaying.report.info().error == ""
 
 
 async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(store: Store) -> None:
@@ -204,6 +238,23 @@ async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(sto
     broker.refuses_us = False
     await relaying.turn()
     assert (await alerts(store), await waiting(store), relaying.report.info().away) == ({}, ["a"], None)
+    assert relaying.report.info().error == ""  # lists show no outage that is over
+
+
+async def test_a_refusal_remains_the_last_error_after_an_outage(store: Store) -> None:
+    broker = MemoryBroker()
+    broker.put(b"not JSON", "a")
+    relaying = relay(store, broker)
+    await relaying.turn()
+    why = relaying.report.info().error
+    assert "is not JSON" in why
+    broker.refuses_us = True
+    broker.break_connections()
+    await relaying.turn()
+    assert "refuses the password" in relaying.report.info().error
+    broker.refuses_us = False
+    await relaying.turn()
+    assert relaying.report.info().error == why
 
 
 async def test_the_next_process_ends_the_alert_of_one_that_never_heard_the_broker(store: Store) -> None:

@@ -19,15 +19,15 @@ class Shop:
             if name in self.failing:
                 raise mg.Permanent(f"{name} is refused")
 
-        @agent.action(complete_within="5s", undo=mg.NOTHING)
+        @agent.action(complete_within="1m", undo=mg.NOTHING)
         def reserve() -> None:
             must_not("reserve")
 
-        @agent.action(complete_within="5s", undo=mg.NOTHING)
+        @agent.action(complete_within="1m", undo=mg.NOTHING)
         def mail() -> None:
             must_not("mail")
 
-        @agent.action(complete_within="5s", undo=mg.NOTHING)
+        @agent.action(complete_within="1m", undo=mg.NOTHING)
         def pay() -> None:
             must_not("pay")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from makegood.actor.store_contact import StoreContact, longest_contact_gap
 from makegood.election import Term
 from makegood.election.protocol import Grant
 from makegood.election.settings import settings
@@ -38,7 +39,7 @@ class ScriptedStore(Doubled):
         if answer == "away":
             raise StoreUnavailableError("away")
         if answer == "slow":
-            self.clock.seconds += 2 * EVERY
+            self.clock.seconds += 3 * EVERY
         return answer != "over"
 
     async def judge(self, *_: Any) -> Judged:
@@ -51,7 +52,7 @@ class ScriptedStore(Doubled):
     async def horizon(self, *_: Any) -> float:
         return 0.0
 
-    def passed(self, name: str, result: Any) -> Any:
+    def double_of(self, name: str, result: Any) -> Any:
         async def nothing(*_: Any, **__: Any) -> list[int]:
             return []
 
@@ -88,6 +89,51 @@ async def led(script: list[str], passes: int) -> list[str]:
 async def test_nothing_is_judged_before_an_interval_within_reach(script: list[str], calls: list[str]) -> None:
     """The store answers, an interval passes, it answers again: only then are the silent judged."""
     assert await led(script, 2) == calls
+
+
+@pytest.mark.parametrize(
+    ("gap", "is_cut_off"), [(0.9, False), (1.1, True)], ids=["shorter than that", "long enough"]
+)
+async def test_nothing_is_judged_when_another_actors_write_was_the_first_after_an_outage(
+    gap: float, is_cut_off: bool
+) -> None:
+    """The Supervisor's own write takes no time then: it was resting while others' heartbeats ran out."""
+    clock, rng = HandClock(100.0), random.Random(1)
+    store: Any = ScriptedStore(clock, [])
+    contact = StoreContact(clock, 1.0)
+    options = Options(supervise_every=EVERY)
+    watcher = Supervisor(store, options, me="s-1", clock=clock, rng=rng, contact=contact)
+    healthy = store.renew
+
+    async def renew(grant: Grant) -> bool:
+        if store.calls.count("judge") == 1 and store.calls[-1] == "judge":
+            clock.seconds += gap
+            contact.note()  # the heartbeat
+        answer: bool = await healthy(grant)
+        return answer
+
+    store.renew = renew
+    term = Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng)
+    await watcher.lead(term, passes=2)
+    assert store.calls == ["ok", "ok", "judge", "ok", *(["ok"] if is_cut_off else []), "judge"]
+
+
+@pytest.mark.parametrize(
+    ("options", "longest"),
+    [
+        (Options(), 3.0),
+        (Options(heartbeat="1s", dead_after="2s"), 1.2),
+        (Options(heartbeat="1s", dead_after="1h"), 7.5),
+        (Options(heartbeat="1m", dead_after="5m", supervise_every="1s"), 1.5),
+    ],
+    ids=["default", "a life of two heartbeats", "a long life", "fewer heartbeats than passes"],
+)
+def test_a_gap_is_shorter_than_a_life_and_longer_than_a_healthy_pause(
+    options: Options, longest: float
+) -> None:
+    assert longest_contact_gap(options) == pytest.approx(longest)
+    healthy = min(options.number("heartbeat"), 1.1 * options.number("supervise_every"))
+    assert healthy < longest < options.number("dead_after")
 
 
 async def test_a_term_that_is_over_judges_nothing() -> None:

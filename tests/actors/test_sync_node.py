@@ -14,7 +14,7 @@ from makegood.options import Options
 from tests.actors.noop_apps import chain_app
 
 QUICK = Options(
-    poll_every="50ms", lease="1s", supervise_every="50ms", alerts_every=None, leaderless_after=None
+    poll_every="50ms", lease="10s", supervise_every="500ms", alerts_every=None, leaderless_after=None
 )
 ABSENT = "not started in this process, or stopped"
 
@@ -34,7 +34,7 @@ def test_it_starts_and_stops_as_a_servers_hooks_want_it(tmp_path: Path) -> None:
         node.start()
         with pytest.raises(mg.ConfigError, match="runs already"):
             node.start()
-        assert node.client.submit(chain, "a").result("20s") == "a"
+        assert node.client.submit(chain, "a").result("120s") == "a"
         assert (node.dead(), node.unready()) == ("", "")
         assert node.leads() in (True, False)
         assert node.console.startswith("http://127.0.0.1:")
@@ -45,7 +45,7 @@ def test_it_starts_and_stops_as_a_servers_hooks_want_it(tmp_path: Path) -> None:
         assert (node.dead(), node.unready(), node.leads(), node.console) == ("", ABSENT, None, "")
         with pytest.raises(mg.ClosedError, match="not started"):
             node.client.find()
-    assert node.supervise_once(5.0) is not None
+    assert node.supervise_once(120.0) is not None
 
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_an_actor_died_of_is_raised_at_the_end_as_by_a_node(
 
     monkeypatch.setattr("makegood.supervisor.janitor.Janitor.run", die)
     node.__enter__()
-    assert death.wait(20)
+    assert death.wait(120)
     node.client.find()  # the node's loop has taken up something else
     assert "janitor has ended" in node.dead()
     with pytest.raises(LookupError, match="a defect"):
@@ -88,10 +88,10 @@ def test_a_forked_worker_starts_a_node_of_its_own(tmp_path: Path) -> None:
             try:
                 assert node.unready() == ABSENT
                 node.start()
-                assert node.client.submit(chain, "child").result("20s") == "child"
+                assert node.client.submit(chain, "child").result("120s") == "child"
                 node.stop()
             except BaseException:
                 os._exit(1)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert node.client.submit(chain, "parent").result("20s") == "parent"
+        assert node.client.submit(chain, "parent").result("120s") == "parent"

@@ -6,7 +6,7 @@ return plain ``Decision``s of one remembered task; nothing checks that they are 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -44,6 +44,10 @@ def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> S
         )
         for n in range(count)
     )
+
+
+WAITS: Final = (("approval", ""), ("payment", ""))
+"""The ``signals`` of a submission whose steps wait for these, now or later."""
 
 
 def draft(id_: int, **changes: Any) -> Submission:

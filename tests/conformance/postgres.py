@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from makegood.store.migrations import needed
+from makegood.store.migrations import latest_version
 from makegood.store.postgres import PostgresStore
 from proofs.private_server import PrivateServer
 from tests.conformance.worlds import TIMES, Counts, Raw, World
@@ -23,7 +23,7 @@ TABLES = (*TIMES, "step", "attribute", "lane", "notice", "schema_version")
 
 async def _answers(url: str) -> bool:
     try:
-        connection = await asyncpg.connect(url, timeout=3)
+        connection = await asyncpg.connect(url, timeout=60)
         may = await connection.fetchval(
             "select rolcreatedb or rolsuper from pg_roles where rolname = current_user"
         )
@@ -164,7 +164,7 @@ class PostgresWorld(World):
                 )  # a test has made it one that nobody can use
                 return
             tables = {row["tablename"] for row in rows} - {"generation", "schema_version"}
-            version = needed("postgres")
+            version = latest_version("postgres")
             sql = ";".join(f"delete from makegood.{table}" for table in sorted(tables))
             await connection.execute(sql)
             if rows:
@@ -181,7 +181,8 @@ class PostgresWorld(World):
                 changes = ", ".join(f"{column} = {column} - $1" for column in columns)
                 await connection.execute(f"update makegood.{table} set {changes}", seconds)
             await connection.execute(
-                "update makegood.schedule set progress = convert_to(jsonb_set(s - 'last_key', '{since}', to_jsonb((s->>'since')::float8 - $1))::text, 'UTF8') "
+                "update makegood.schedule set progress = convert_to((s - 'last_key' || jsonb_build_object('since', (s->>'since')::float8 - $1, 'pauses', "
+                "(select coalesce(jsonb_agg(jsonb_build_array((p->>0)::float8 - $1, (p->>1)::float8 - $1)), '[]') from jsonb_array_elements(s->'pauses') p)))::text, 'UTF8') "
                 "from (select app as a, name as n, convert_from(progress, 'UTF8')::jsonb as s from makegood.schedule) x where app = a and name = n",
                 seconds,
             )

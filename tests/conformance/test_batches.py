@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from makegood.store.filters import wanted
+from makegood.store.filters import parse_filter
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, Tally
 from tests.conformance.builders import done, draft, running, to_state
@@ -54,10 +54,10 @@ async def a_night(store: Store, first: int = 1) -> None:
 )
 async def test_a_filter_names_a_batch(store: Store, text: str, ids: list[int]) -> None:
     await a_night(store)
-    page = await store.tasks.search(wanted(text))
+    page = await store.tasks.search(parse_filter(text))
     assert ([task.id for task in page.tasks], page.older) == (ids, None)
-    assert await store.tasks.tally(wanted(text)) == Tally(len(ids))
-    assert await store.tasks.states(wanted(text)) == ({"pending": len(ids)} if ids else {})
+    assert await store.tasks.tally(parse_filter(text)) == Tally(len(ids))
+    assert await store.tasks.states(parse_filter(text)) == ({"pending": len(ids)} if ids else {})
 
 
 async def test_values_that_are_no_texts_are_found_as_they_were_given(store: Store) -> None:
@@ -118,12 +118,12 @@ async def test_a_batch_costs_as_many_statements_beside_many_tasks(
     counting_store: Store, counts: Counts, world: World, text: str
 ) -> None:
     await a_night(counting_store, first=10_001)
-    await counting_store.tasks.search(wanted(""))  # opens its connection
+    await counting_store.tasks.search(parse_filter(""))  # opens its connection
     numbers = []
     for start in (1, 20_001):
         await counts.reset()
-        page = await counting_store.tasks.search(wanted(text), 50)
-        assert await counting_store.tasks.tally(wanted(text), 50) == Tally(len(page.tasks))
+        page = await counting_store.tasks.search(parse_filter(text), 50)
+        assert await counting_store.tasks.tally(parse_filter(text), 50) == Tally(len(page.tasks))
         numbers.append((counts.statements, len(page.tasks), page.older))
         await many_ended(world, 200, like=10_006, first=start)
     assert numbers[0] == numbers[1]

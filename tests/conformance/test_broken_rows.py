@@ -15,7 +15,8 @@ from makegood.options import Options
 from makegood.payload.codec import NESTING_LIMIT
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Committed, Loaded
-from tests.conformance.builders import draft, running
+from tests.conformance.builders import draft, hand, running
+from tests.conformance.test_lanes import claim, end, laned, submit
 from tests.conformance.worlds import World
 from tests.waiting import until
 
@@ -215,6 +216,26 @@ async def test_a_number_where_sqlite_should_have_a_value_is_put_aside(
     assert 11 not in inbox.messages
 
 
+@pytest.mark.parametrize("world", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("column", ["app", "name", "seq", "at_once", "when_taken"])
+@pytest.mark.parametrize("value", ["x", b"\xff", 1.5, -1, 10**18])
+async def test_a_place_in_a_lane_that_makes_no_sense_ends_no_claim_and_no_end(
+    store: Store, world: World, column: str, value: object
+) -> None:
+    """Some tasks are looked at with such a place, and some have one while they wait."""
+    for task, lane in enumerate(["ada"] * 5 + ["bob"] * 5, 1):
+        await submit(store, laned(task, lane, at_once=2 if task % 2 else 1))
+    scheduler = await hand(store)
+    await write(world, f"update {{lane}} set {column} = ? where task = 3", value)
+    assert 1 in await claim(scheduler)
+    await write(world, f"update {{lane}} set {column} = ? where task in (4, 7)", value)
+    await submit(store, laned(11, "cid"))
+    assert 11 in (claims := await claim(scheduler))
+    await end(scheduler, *scheduler.tasks)
+    while claims := await claim(scheduler):
+        await end(scheduler, *claims)
+
+
 async def _at_rest(store: Store, task: int) -> bool:
     detail = await store.tasks.detail(task)
     return detail is not None and detail.task.state in ("error", "processed", "undone")
@@ -332,7 +353,7 @@ async def test_a_message_that_was_acknowledged_is_not_called_broken(store: Store
     async with mg.Client(store) as client:
         await client.send("orders", "x", id="o-1")
         queue = client.queue("orders")
-        assert await queue.acknowledge(*await queue.receive(timeout="30s"))
+        assert await queue.acknowledge(*await queue.receive(timeout="2m"))
     assert await store.admin.broken(100) == []
 
 

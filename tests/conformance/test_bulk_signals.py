@@ -1,7 +1,13 @@
 """A signal to all tasks that match: sent once to each, however often the act is carried out; on every store."""
 
+from collections.abc import Sequence
+
+import pytest
+
 from makegood.base.ids import show
+from makegood.errors import ActRefusedError
 from makegood.model.messages import Act
+from makegood.store.oversight_records import BulkKind
 from makegood.store.protocol import Store
 from makegood.store.signals import OutgoingSignal
 from makegood.store.views import Filter
@@ -96,3 +102,27 @@ async def test_a_batch_costs_as_many_statements_whatever_its_size(
         costs.append(counts.statements)
     if not counts.shares:  # SQLite carries out a statement for each row
         assert costs[0] == costs[1]
+
+
+async def test_a_request_that_comes_twice_under_one_id_is_one_act(
+    store: Store, other: Store, world: World
+) -> None:
+    """A program repeats a request whose answer was lost, while the leader carries the first one out."""
+    await requested(store, 1, 2, 3, rate=1.0)
+    assert await store.oversight.advance_bulk("act-1", 1) == 1
+    content = ("approval", b"true")
+    again = await other.oversight.bulk(ANN, "signal", Filter(ids=(1, 2, 3)), rate=1.0, signal=content)
+    assert (again.id, again.sent, again.state) == ("act-1", 1, "running")
+    assert [act.id for act in await store.oversight.bulk_acts()] == ["act-1"]
+    assert len(await world.rows("select 1 from {audit} where kind = 'bulk signal'")) == 1
+    others: Sequence[tuple[BulkKind, Filter, float | None, tuple[str, bytes] | None]] = (
+        ("signal", Filter(ids=(1, 2)), 1.0, content),
+        ("signal", Filter(ids=(1, 2, 3)), None, content),
+        ("signal", Filter(ids=(1, 2, 3)), 1.0, ("approval", b"false")),
+        ("signal", Filter(ids=(1, 2, 3)), 1.0, ("payment", b"true")),
+        ("undo", Filter(ids=(1, 2, 3)), 1.0, None),
+    )
+    for kind, condition, rate, signal in others:
+        with pytest.raises(ActRefusedError, match="'act-1' was requested before"):
+            await other.oversight.bulk(ANN, kind, condition, rate=rate, signal=signal)
+    assert len(await world.rows("select 1 from {bulk_act}")) == 1

@@ -43,7 +43,7 @@ async def wakes(store: Store, node: int) -> asyncio.Event:
 
 async def soon(wake: asyncio.Event) -> None:
     """Wait for a wake-up."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await wake.wait()
 
 

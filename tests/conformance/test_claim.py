@@ -123,7 +123,7 @@ async def test_local_requests_of_a_claim_are_born_taken(store: Store) -> None:
     detail = await store.tasks.detail(1)
     assert detail is not None
     assert (detail.steps[0].doing, detail.steps[0].taken_by) == ("do", scheduler.node)
-    assert detail.steps[0].due == pytest.approx(30, abs=5)
+    assert detail.steps[0].due == pytest.approx(30, abs=20)
 
 
 async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(store: Store) -> None:
@@ -178,12 +178,12 @@ async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(
     await scheduler.claim(5)
     assert [snapshot.task.timed for snapshot in scheduler.seen] == [True, False]
     set_to = (await view(store, 1)).complete_by
-    assert set_to == pytest.approx(await store.now() + 100, abs=5)
+    assert set_to == pytest.approx(await store.now() + 100, abs=40)
     await world.elapse(50)
     await scheduler.commit(to_state(scheduler[1], "pending"))
     await scheduler.claim(5, lambda memory: to_state(memory, "processing"))
     assert scheduler.seen[0].task.timed
-    assert (await view(store, 1)).complete_by == pytest.approx(await store.now() + 50, abs=5)
+    assert (await view(store, 1)).complete_by == pytest.approx(await store.now() + 50, abs=20)
     assert (await view(store, 2)).complete_by is None
 
 
@@ -204,7 +204,7 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
     await scheduler.claim(0, resubmit, at_rest=[1])
     assert (await view(store, 1)).complete_by is None
     await scheduler.claim(5, lambda memory: to_state(memory, "processing"))
-    assert (await view(store, 1)).complete_by == pytest.approx(await store.now() + 100, abs=5)
+    assert (await view(store, 1)).complete_by == pytest.approx(await store.now() + 100, abs=40)
 
 
 async def test_a_task_that_is_to_be_undone_gets_no_complete_by(store: Store) -> None:

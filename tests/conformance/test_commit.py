@@ -176,6 +176,17 @@ async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: W
         )
 
 
+async def test_a_claim_is_made_beside_a_decision_whose_request_is_gone(store: Store) -> None:
+    scheduler = await running(store, 1, 2)
+    await store.tasks.submit([draft(3)])
+    lost = done(scheduler[1], 0)
+    lost.used_requests = [(0, 99)]
+    assert await scheduler.claim(decisions=[lost, done(scheduler[2], 0)]) == [3]
+    assert scheduler.committed.losses == {1}
+    states = [(await look(store, n)).steps[0].state for n in (1, 2, 3)]
+    assert states == ["running", "done", "running"]
+
+
 async def test_a_batch_of_losers_only_is_no_error(store: Store) -> None:
     scheduler = await running(store, 1)
     stale = begin(scheduler[1], 1)
@@ -246,7 +257,7 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(
         old = await running(store, n)
         async with world.raw() as raw:  # its heartbeat has run out
             await raw.run("update {node} set alive_until = 0 where id = ?", old.node)
-        new = await hand(other)
+        new = await hand(other, ttl=1e6)
         grant = await term(other)
 
         async def take_over(new: Hand = new, grant: Grant = grant) -> None:

@@ -221,6 +221,27 @@ async def test_500_wakes_are_one_commit(counting_store: Store, counts: Counts, w
     assert counts.statements <= MOST_STATEMENTS + 2
 
 
+async def test_timers_that_nobody_needs_go_without_a_statement_more(
+    counting_store: Store, counts: Counts
+) -> None:
+    """They are what a task that wakes leaves behind."""
+    scheduler = await running(counting_store, *range(1, 601))
+    await scheduler.commit(*(wait_of(scheduler, n, let_go=False) for n in range(1, 601)))
+    statements: list[int] = []
+    for tasks, timers in ((range(1, 301), []), (range(301, 601), [0])):
+        decisions = [done(scheduler[n], 0) for n in tasks]
+        for decision in decisions:
+            decision.used_requests.clear()
+            decision.stale_timers = timers
+        await counts.reset()
+        await scheduler.commit(*decisions)
+        assert await counts.commits() == 1
+        statements.append(counts.statements)
+    assert statements[1] <= statements[0]
+    loads = await counting_store.tasks.load(scheduler.node, list(range(1, 601)))
+    assert [each.task.id for each in loads if each.due] == list(range(1, 301))
+
+
 async def test_a_claim_for_messages_alone_looks_for_no_pending_task(
     counting_store: Store, counts: Counts
 ) -> None:

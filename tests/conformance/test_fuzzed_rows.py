@@ -229,7 +229,7 @@ def shop_of() -> tuple[mg.App, Any]:
     @shop.workflow(complete_within="10s")
     def place(order: Any) -> Any:
         parcel = pack(order)
-        mg.sleep(0.01)
+        mg.wait_for("approval", dict, timeout=0.01, otherwise={})
         return pack(charge(parcel))
 
     @shop.inbox("orders")

@@ -10,7 +10,7 @@ import pytest
 from makegood.base import ids
 from makegood.errors import ConfigError
 from makegood.model.messages import Act
-from makegood.store.filters import text_of, wanted
+from makegood.store.filters import parse_filter, text_of
 from makegood.store.lane_views import COUNTED, NAMED, LaneView, TaskLane
 from makegood.store.protocol import Store
 from makegood.store.scan_floors import Floors
@@ -73,14 +73,14 @@ async def test_the_filter_finds_those_that_hold_a_lane_wait_for_it_or_had_it(
     store: Store, world: World, text: str, numbers: list[int]
 ) -> None:
     await some(store, world)
-    page = await store.tasks.search(wanted(text))
+    page = await store.tasks.search(parse_filter(text))
     assert [task.id for task in page.tasks] == numbers
-    assert (await store.tasks.tally(wanted(text))).count == len(numbers)
+    assert (await store.tasks.tally(parse_filter(text))).count == len(numbers)
 
 
 def test_the_word_is_written_and_read_alike_and_misuse_has_a_remedy() -> None:
     for lane in (Prefix("bob/"), Exact("a*"), "ada lovelace"):
-        assert wanted(text_of(Filter(lane=lane))).lane == lane
+        assert parse_filter(text_of(Filter(lane=lane))).lane == lane
     for text, message in (
         ("lane:a*b", "write a \\* only at the end"),
         ("lane:*", "write a \\* only at the end"),
@@ -88,7 +88,7 @@ def test_the_word_is_written_and_read_alike_and_misuse_has_a_remedy() -> None:
         ("lanes:ada", "did you mean lane:"),
     ):
         with pytest.raises(ConfigError, match=message):
-            wanted(text)
+            parse_filter(text)
     with pytest.raises(ConfigError, match="Prefix"):
         Filter(lane="ada*")
 

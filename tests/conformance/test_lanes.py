@@ -357,14 +357,14 @@ async def test_places_that_contradict_their_tasks_are_found(store: Store, world:
 async def test_many_lanes_are_claimed_and_left_in_few_statements(
     counting_store: Store, counts: Counts, world: World
 ) -> None:
-    """On SQLite a statement costs no round trip, and there are two for each lane."""
+    """Of the tasks that wait, those that are parked cost SQLite a statement for each lane, which is no round trip."""
     await counting_store.tasks.submit([laned(n, f"lane-{n % 100}") for n in range(1, 401)])
     scheduler = await hand(counting_store)
-    most = 25 if world.dialect == "postgres" else 25 + 2 * 100
+    most = 25
     await counts.reset()
     assert len(await scheduler.claim(500, queued=True)) == 100
     assert await counts.commits() == 1
-    assert counts.statements <= most
+    assert counts.statements <= most + (100 if world.dialect == "sqlite" else 0)
     await counts.reset()
     await end(scheduler, *list(scheduler.tasks))
     assert await counts.commits() == 1
@@ -377,7 +377,10 @@ async def test_many_lanes_are_claimed_and_left_in_few_statements(
 async def test_an_end_and_a_claim_take_as_many_statements_beside_thousands_of_tasks_that_wait(
     counting_store: Store, counts: Counts
 ) -> None:
-    """The tasks that hold 50 lanes end, and the next ones are claimed, while 100 others wait, and while 5,000 do."""
+    """The tasks that hold 50 lanes end, and the next ones are claimed, while 100 others wait, and while 5,000 do.
+
+    On PostgreSQL a claim may look twice, from the floor and from the bottom, at those pending and at those in queues.
+    """
     scheduler, first = await hand(counting_store), 1
     holders: list[int] = []
     costs: list[int] = []
@@ -394,4 +397,48 @@ async def test_an_end_and_a_claim_take_as_many_statements_beside_thousands_of_ta
         assert await counts.commits() == 1
         costs.append(counts.statements)
         assert len(holders) == 50
-    assert costs[:2] == costs[2:]
+    assert costs[0] == costs[2]
+    assert abs(costs[1] - costs[3]) <= 2
+
+
+async def test_one_of_a_higher_priority_does_not_overtake_in_its_lane(store: Store) -> None:
+    """The claim reads the queue by priority: the ones before it may not have been looked at by any claim."""
+    await submit(
+        store,
+        laned(1, "ada", priority=0),
+        laned(2, "ada", "lea", priority=3),
+        laned(3, "ada", priority=9),
+        laned(4, "lea", priority=9),
+        laned(5, "bob", priority=9),
+    )
+    scheduler = await hand(store)
+    order: list[int] = []
+    for _ in range(20):
+        tasks = await scheduler.claim(1, queued=True)
+        order += tasks
+        if not tasks and not scheduler.committed.more_queued:
+            await end(scheduler, *(n for n in order if n in scheduler.tasks))
+    assert sorted(order) == [1, 2, 3, 4, 5]
+    assert order.index(1) < order.index(2) < order.index(3)
+    assert order.index(2) < order.index(4)
+
+
+async def test_one_that_a_scheduler_has_for_a_message_is_not_overtaken(store: Store) -> None:
+    """Its Scheduler keeps it a moment longer, so that no claim finds it in the queue."""
+    await submit(store, laned(1, "ada"), laned(2, "ada"))
+    scheduler = await hand(store)
+    await store.tasks.post(1, TaskMessage("extend", act=Act("a")))
+
+    def keep(memory: Memory) -> Decision:
+        decision = look(memory)
+        decision.release = False
+        return decision
+
+    assert await scheduler.claim(5, keep, at_rest=[1]) == [1]
+    assert await claim(scheduler) == []
+    released = unchanged(scheduler[1])
+    released.release = True
+    await scheduler.commit(released)
+    assert await claim(scheduler) == [1]
+    await end(scheduler, 1)
+    assert await claim(scheduler) == [2]

@@ -87,13 +87,13 @@ async def test_a_further_try_gets_a_turn_like_a_call_whichever_process_asks(
 ) -> None:
     await running(store, *range(1, 21))
     payments = await agent(store)
-    (call,) = await store.requests.take(payments, [rated(1, rate=1.0)])
     began = await store.now()
-    turns = [await one.requests.turn(PAYMENTS, 1.0, 30.0) for one in (store, other, store)]
+    (call,) = await store.requests.take(payments, [rated(1, rate=0.1)])
+    turns = [await one.requests.turn(PAYMENTS, 0.1, 60.0) for one in (store, other, store)]
     real = await store.now() - began
     assert call.delay == 0.0
-    assert turns == pytest.approx([1.0, 2.0, 3.0], abs=0.05 + real)
-    assert await other.requests.take(payments, [rated(1, rate=1.0)]) == []
+    assert turns == pytest.approx([10.0, 20.0, 30.0], abs=0.05 + real)
+    assert await other.requests.take(payments, [rated(1, rate=0.1)]) == []
 
 
 async def test_a_turn_that_does_not_fit_is_not_reserved(store: Store, world: World) -> None:
@@ -250,7 +250,7 @@ async def test_nobody_excuses_what_is_not_his(store: Store, world: World) -> Non
 def aged(store: Any) -> None:
     """Let a store look at age with its next look: as after a second of full ones."""
     for key in ("pending", PAYMENTS):
-        store.tasks.ageing.found(key, full=True, oldest=0.0, now=-1000.0)
+        store.tasks.ageing.record(key, full=True, oldest=0.0, now=-1000.0)
 
 
 async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Store, world: World) -> None:
@@ -323,13 +323,13 @@ async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise all that waits is taken anyway, and the plain look is the cheaper one."""
-    scheduler, looks, original = await hand(store), list[float](), Ageing.found
+    scheduler, looks, original = await hand(store), list[float](), Ageing.record
 
     def noted(ageing: Ageing, key: str, *, full: bool, oldest: float | None, now: float) -> None:
         looks.append(now)
         original(ageing, key, full=full, oldest=oldest, now=now)
 
-    monkeypatch.setattr(Ageing, "found", noted)
+    monkeypatch.setattr(Ageing, "record", noted)
     await store.tasks.submit([draft(n) for n in range(1, 21)])
     await scheduler.claim(5)
     assert not store.tasks.ageing.due("pending", looks[0] + 0.9)

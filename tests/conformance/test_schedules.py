@@ -361,6 +361,30 @@ async def test_of_two_pauses_each_has_its_own_moments(
     assert (firing.tasks, dict(firing.skips)) == ((1, 2, 3), {"paused": 1})
 
 
+async def test_a_pause_that_is_over_reaches_no_further_than_the_next_although_the_clock_was_set_back(
+    tmp_path: Path, numbers: Iterator[int]
+) -> None:
+    """Nobody led, so the moments of the first pause are still to be counted; those that come anew after the second are fired."""
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(every=HOUR, coalesce=False, overlap="allow"))
+    await world.elapse(2.5 * HOUR - world.clock.wall_seconds % HOUR)
+    await store.schedules.pause(ACT, "shop", "monthly", None)
+    await world.elapse(3 * HOUR)
+    assert await store.schedules.resume(ACT, "shop", "monthly")
+    world.clock.wall_seconds -= 2.8 * HOUR
+    await store.schedules.pause(ACT, "shop", "monthly", 0.1 * HOUR)
+    await world.elapse(0.2 * HOUR)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1, 2), {})
+    await world.elapse(0.2 * HOUR)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((3,), {})
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("coalesce", "count_", "skips"), [(True, 1, {"coalesced": 2}), (False, 3, {})], ids=["latest", "all"]
 )
@@ -693,6 +717,22 @@ async def test_chance_delays_a_moment_below_its_jitter_and_leaves_its_key(year: 
     assert len(hours) in {49, 50}
     assert all((key or "").endswith(":00:00Z") for key in hours)
     assert len([key for key in births if (key or "").startswith("far@")]) in {299, 300}
+
+
+async def test_a_moment_that_chance_delays_beyond_a_pause_is_fired(year: Year) -> None:
+    """A minute or less after its moment, somebody resumes the schedule: that skips what was to fire until then."""
+    schedules_ = [a_schedule(f"s{n}", every="1h", jitter="50m") for n in range(9)]
+    await apply(year.store, *schedules_)
+    for n in range(9):
+        await year.store.schedules.pause(replace(ACT, id=f"p{n}"), "shop", f"s{n}", None)
+    year.world.clock.forward(HOUR)
+    for n in range(9):
+        await year.store.schedules.resume(replace(ACT, id=f"r{n}"), "shop", f"s{n}")
+    skips = [view.skips.get("paused", 0) for view in await year.store.schedules.views(9)]
+    await year.run(49 * 60, 60.0)
+    counts = [view.firings for view in await year.store.schedules.views(9)]
+    assert [skip + fired for skip, fired in zip(skips, counts, strict=True)] == [1] * 9
+    assert {*counts} == {0, 1}
 
 
 async def test_figures_say_for_how_long_a_schedule_has_been_due(store: Store, world: World) -> None:

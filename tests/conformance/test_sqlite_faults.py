@@ -256,3 +256,41 @@ async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_
             assert reference() is None
     finally:
         gc.enable()
+
+
+async def test_a_writing_thread_that_dies_fails_its_callers(
+    tmp_path: Path, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of makegood's own after a commit: what was committed is reported so, everything else fails."""
+    async with opened(tmp_path, faults.connect) as store:
+        writer = store._database.writer  # noqa: SLF001
+        assert writer is not None
+
+        def no_letter(topics: set[str]) -> None:
+            raise KeyError("of a newer release")
+
+        writer.on_commit = no_letter
+        async with asyncio.timeout(120):
+            await store.tasks.submit([draft(1)])
+            for n in (2, 3):
+                with pytest.raises(StoreError, match=r"the thread that writes .*a newer release.*restart"):
+                    await store.tasks.submit([draft(n)])
+            assert [task.id for task in await store.tasks.find(Filter())] == [1]
+    assert "a fault in makegood ended the thread that writes" in caplog.text
+
+
+async def test_a_reading_thread_that_dies_fails_its_callers(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path, faults.connect) as store:
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(store_threads.StoreThread, "_look", broken)
+        async with asyncio.timeout(120):
+            for _ in range(2):
+                with pytest.raises(StoreError, match="the thread that reads"):
+                    await store.tasks.find(Filter())
+            await store.tasks.submit([draft(1)])
+    assert "a fault in makegood ended the thread that reads" in caplog.text

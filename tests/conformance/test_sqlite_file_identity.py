@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import makegood as mg
+from makegood.base.file_paths import number_of
 from makegood.errors import StoreUnavailableError
 from makegood.options import Options
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.file_identity import FileIdentity, number_of
+from makegood.store.sqlite.file_identity import FileIdentity
 from makegood.store.views import Filter
 from tests.conformance.builders import draft
 from tests.conformance.sqlite_faults import IOERR, Faults
@@ -149,7 +150,7 @@ def test_a_place_asks_the_system_and_nothing_else(tmp_path: Path) -> None:
     assert number_of(str(path)) is None
     path.touch()
     there = FileIdentity(path, number_of(str(path)))
-    there.opened()
+    there.record_log()
     there.verify()
     path.unlink()
     with pytest.raises(StoreUnavailableError, match=GONE):

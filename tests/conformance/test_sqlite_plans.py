@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from makegood.base.sqlite_log import connect
-from makegood.store import alerts, lane_lists, lanes, open_store, supervision, task_lists, upkeep
+from makegood.store import (
+    alerts,
+    lane_lists,
+    lanes,
+    notice_operations,
+    open_store,
+    supervision,
+    task_lists,
+    upkeep,
+)
 from makegood.store import signals as shared_signals
-from makegood.store.filters import wanted
+from makegood.store.filters import parse_filter
 from makegood.store.migrations import migrations
 from makegood.store.search import matching
 from makegood.store.sqlite import claim, commit, load, requests, signals, submit, take
@@ -38,7 +47,12 @@ STATEMENTS = {
     "last place": (lanes.LAST.sqlite, "makegood_lane_waiting"),
     "next places": (lanes.NEXT.sqlite, "makegood_lane_waiting"),
     "let go": (lanes.UNPARK.sqlite, "INTEGER PRIMARY KEY"),
-    "places changed": (lanes._MOVE.sqlite, "PRIMARY KEY"),
+    "lanes taken": (lanes.TAKEN.sqlite, "makegood_lane_waiting"),
+    "first places": (lanes.FIRST.sqlite, "makegood_lane_waiting"),
+    "places held": (lanes._TAKE.sqlite, "PRIMARY KEY"),
+    "places left": (lanes._LEAVE.sqlite, "PRIMARY KEY"),
+    "places given up": (lanes._QUIT.sqlite, "PRIMARY KEY"),
+    "places queued again": (lanes._ENTER.sqlite, "PRIMARY KEY"),
     "waiters": (lane_lists.WAITING.sqlite, "makegood_lane_waiting"),
     "listed queued": (
         "select app from makegood_task where state = 'queued' and id < 9 order by id desc limit 9",
@@ -48,6 +62,8 @@ STATEMENTS = {
     "take": (take.WAITING, "makegood_request_take"),
     "take by age": (take.WAITING_AGED, "makegood_request_take"),
     "rate": (take.RATE, "PRIMARY KEY"),
+    "notices given up": (notice_operations.GIVEN_UP.sqlite, "makegood_listener_failed"),
+    "receivers": (alerts.RECEIVERS.sqlite, "makegood_listener_failed"),
     "judge": (supervision.OVERDUE.sqlite, "makegood_request_judge"),
     "dead nodes": (supervision.DEAD.sqlite, "makegood_node_alive"),
     "holders": (supervision.HOLDERS.sqlite, "makegood_task_held"),
@@ -87,7 +103,7 @@ STATEMENTS = {
     "listed steps": (task_lists.STEPS.sqlite, "sqlite_autoindex_makegood_step"),
     "listed requests": (task_lists.REQUESTS.sqlite, "PRIMARY KEY"),
     **{
-        f"{kind} {text}": (Sql(text_.format(matching(wanted(text))[0])).sqlite, index)
+        f"{kind} {text}": (Sql(text_.format(matching(parse_filter(text))[0])).sqlite, index)
         for kind, text_ in (
             ("find", "select id from makegood.task where {} order by id desc limit 101"),
             ("count", "select state, count(*) from makegood.task where {} group by state"),
@@ -137,6 +153,8 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
         "subquery",
         "json_each",
         "sleepers",
+        "scan h",  # hosts
+        "scan w",
         "makegood_ready",  # it has one row
     )  # in capitals before SQLite 3.39
     scans = [

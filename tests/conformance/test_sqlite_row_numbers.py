@@ -12,7 +12,7 @@ from makegood.model.messages import TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
 from makegood.store.sqlite.connection import connect
-from makegood.store.sqlite.row_numbers import LARGEST, exhausted
+from makegood.store.sqlite.row_numbers import LARGEST, find_exhausted
 from makegood.store.views import NodeInfo
 from tests.conformance.builders import draft
 from tests.conformance.worlds import opened
@@ -60,11 +60,11 @@ async def test_the_message_names_the_table_and_its_remedy_helps(tmp_path: Path, 
 def test_every_table_that_counts_is_looked_at(tmp_path: Path) -> None:
     """A table of the user's in the same file too, whatever its name; a counter at its end without such a row as well."""
     with closing(sqlite3.connect(tmp_path / "x.db")) as db:
-        assert exhausted(db) == [], "no table counts"
+        assert find_exhausted(db) == [], "no table counts"
         for name in ("plain", 'a "quoted" one', "counted"):
             counts = "" if name == "plain" else "autoincrement"
             identifier = name.replace('"', '""')
             db.execute(f'create table "{identifier}" (id integer primary key {counts}, x int)')
             db.execute(f'insert into "{identifier}" values ({LARGEST}, 1)')
         db.execute("delete from counted")
-        assert exhausted(db) == ['a "quoted" one', "counted"]
+        assert find_exhausted(db) == ['a "quoted" one', "counted"]

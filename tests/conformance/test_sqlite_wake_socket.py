@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import tempfile
 import textwrap
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import makegood
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.wake_socket import WakeSocket, folder_of, kind_of
+from makegood.store.sqlite.wake_socket import KINDS, WakeSocket, folder_of, kind_of
 from tests.conformance.builders import draft
 from tests.conformance.worlds import SQLiteWorld, eventually
 
@@ -80,8 +82,8 @@ def test_a_full_bell_rings_for_everything(tmp_path: Path) -> None:
 def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     dead, _ = hung(path, "inbox")
-    assert dead.watched is not None
-    dead.watched.close()  # as the kernel does for a killed process: the name stays
+    assert dead.listener is not None
+    dead.listener.close()  # as the kernel does for a killed process: the name stays
     ringing, _ = hung(path)
     assert len(list(folder_of(path).iterdir())) == 2
     ringing.wake({"inbox"})
@@ -151,7 +153,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     folder_of(path).mkdir()
     folder_of(path).chmod(0o777)
     wake_socket, _ = hung(path, "inbox")
-    assert wake_socket.watched is None
+    assert wake_socket.listener is None
     assert "polling only" in caplog.text
     wake_socket.wake({"inbox"})
     wake_socket.close()
@@ -161,6 +163,28 @@ def test_only_known_topics_have_a_kind() -> None:
     assert kind_of("agent:shop/payments") == "a"
     with pytest.raises(KeyError):
         kind_of("unknown")
+
+
+def test_a_topic_without_a_letter_wakes_every_process(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    one, heard_one = hung(path, "inbox")
+    waking, _ = hung(path)
+    waking.wake({"ended", "of a newer release"})
+    one.answer()
+    assert heard_one.topics == [{"ended", "of a newer release"}]
+    one.close()
+    waking.close()
+
+
+NAMED = re.compile(r'(?:topics\.(?:add|update)\(|topics \|= \{|subscribe\(|TOPIC = )f?"(\w+)')
+"""A topic's kind where a module wakes it or subscribes to it."""
+
+
+def test_every_topic_that_the_code_names_has_a_letter() -> None:
+    """Without one, a process that subscribes to it does not open, and a commit wakes every process."""
+    modules = Path(makegood.__file__).parent.rglob("*.py")
+    assert {kind for path in modules for kind in NAMED.findall(path.read_text("utf-8"))} == set(KINDS)
+    assert len(set(KINDS.values())) == len(KINDS)
 
 
 async def test_without_a_bell_the_poll_sees_what_others_did(tmp_path: Path) -> None:

@@ -62,7 +62,23 @@ async def test_a_silent_request_is_judged(store: Store, world: World) -> None:
     (message,) = snapshot.messages
     assert (message.kind, message.idx, message.doing, message.attempt) == ("expired", 0, "do", 1)
     assert (message.failures, message.died) == (1, False)
+    assert message.took == pytest.approx(message.due - message.first_sent)
     assert await store.supervision.judge(grant, 2.0, 10) == type(verdict)([])
+
+
+async def test_a_silence_has_the_deadline_as_it_was_last_extended(store: Store, world: World) -> None:
+    """The console draws it; the first one is long past."""
+    scheduler = await running(store, 1)
+    node = await agent(store, ttl=1e6)
+    await store.requests.take(node, [offer()])
+    await world.elapse(20)
+    assert await store.requests.extend(node, 1, 0, 1, 100.0)
+    await world.elapse(110)
+    await store.supervision.judge(await term(store), 2.0, 10)
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    (message,) = snapshot.messages
+    assert 119 < message.took < 130
+    assert message.due == pytest.approx(message.first_sent + message.took)
 
 
 async def test_the_count_goes_on_from_the_stored_one(store: Store, world: World) -> None:
@@ -311,10 +327,10 @@ async def test_a_scheduler_that_leaves_an_expired_message_unanswered_loses_the_t
 ) -> None:
     scheduler, grant = await overdue(store, world, 1, 2)
     await store.supervision.judge(grant, 0, 1)
-    await world.elapse(8)
-    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == []
-    await world.elapse(4)
-    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == [1]
+    await world.elapse(20)
+    assert await store.supervision.release_unresponsive(grant, 40.0, 10) == []
+    await world.elapse(21)
+    assert await store.supervision.release_unresponsive(grant, 40.0, 10) == [1]
     task = await view(store, 1)
     assert (task.state, task.locked_by, task.failure_count) == ("pending", None, 2)
     assert (await view(store, 2)).locked_by == scheduler.node

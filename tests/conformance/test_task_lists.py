@@ -8,7 +8,7 @@ from msgspec.structs import replace as with_fields
 from makegood.base import ids
 from makegood.model.decision import OpenDecision
 from makegood.model.states import TaskState
-from makegood.store.filters import wanted
+from makegood.store.filters import parse_filter
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, Tally
 from tests.conformance.builders import begin, done, draft, hand, running, to_state, unchanged
@@ -61,10 +61,10 @@ async def some(store: Store) -> None:
 )
 async def test_a_filter_finds_and_counts(store: Store, text: str, ids: list[int]) -> None:
     await some(store)
-    tasks = await store.tasks.search(wanted(text))
+    tasks = await store.tasks.search(parse_filter(text))
     assert ([task.id for task in tasks.tasks], tasks.older) == (ids, None)
-    assert await store.tasks.tally(wanted(text)) == Tally(len(ids))
-    assert [task.id for task in await store.tasks.find(wanted(text))] == ids
+    assert await store.tasks.tally(parse_filter(text)) == Tally(len(ids))
+    assert [task.id for task in await store.tasks.find(parse_filter(text))] == ids
 
 
 async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, world: World) -> None:
@@ -73,8 +73,8 @@ async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, 
         await raw.run("update {task} set failure_count = 1")
         await raw.run("update {step} set failure_count = 1, state = 'in_doubt' where idx = 0 and task = 1")
         await raw.run("update {step} set failure_count = 1, state = 'done' where idx = 0 and task = 2")
-    assert [task.id for task in (await store.tasks.search(wanted("failing:yes"))).tasks] == [1]
-    assert [task.id for task in (await store.tasks.search(wanted("doubt:yes"))).tasks] == [1]
+    assert [task.id for task in (await store.tasks.search(parse_filter("failing:yes"))).tasks] == [1]
+    assert [task.id for task in (await store.tasks.search(parse_filter("doubt:yes"))).tasks] == [1]
     tally = await store.tasks.unended()
     assert (tally.states, tally.failing, tally.doubt, tally.in_flight) == ({"processing": 2}, 1, 1, 2)
 
@@ -85,7 +85,7 @@ async def test_pages_follow_each_other(store: Store) -> None:
         ids: list[int] = []
         before: int | None = None
         for _ in range(3):
-            page = await store.tasks.search(replace(wanted(text), limit=2, before=before))
+            page = await store.tasks.search(replace(parse_filter(text), limit=2, before=before))
             ids += [task.id for task in page.tasks]
             before = page.older
         assert (ids, before) == ([5, 4, 3, 2, 1], None)
@@ -95,12 +95,12 @@ async def test_a_search_stops_where_it_has_looked_enough(store: Store, world: Wo
     """A short page says where to look further; a count says that there may be more."""
     await some(store)
     await many_ended(world, 100, like=3, first=100)
-    first = await store.tasks.search(wanted("state:undone"), 50)
+    first = await store.tasks.search(parse_filter("state:undone"), 50)
     assert (first.tasks, first.older) == ([], 150)
     rest = await store.tasks.search(Filter(states=("undone",), before=100), 50)
     assert ([task.id for task in rest.tasks], rest.older) == ([2], None)
-    assert await store.tasks.tally(wanted("state:processed"), 50) == Tally(50, more=True)
-    assert await store.tasks.tally(wanted("state:undone"), 50) == Tally(0, more=True)
+    assert await store.tasks.tally(parse_filter("state:processed"), 50) == Tally(50, more=True)
+    assert await store.tasks.tally(parse_filter("state:undone"), 50) == Tally(0, more=True)
 
 
 async def test_a_batch_is_one_group_whatever_its_size(
@@ -113,21 +113,21 @@ async def test_a_batch_is_one_group_whatever_its_size(
     scheduler = await hand(store)
     await scheduler.claim(1)
     await scheduler.commit(to_state(scheduler[1], "error"))
-    first = await store.tasks.groups(wanted(""), sample_limit=2)
+    first = await store.tasks.groups(parse_filter(""), sample_limit=2)
     shapes = [(group.name, group.states, group.sample) for group in first.groups]
     assert shapes == [
         (None, {"pending": 1}, (6,)), ("night", {"pending": 2, "error": 1}, (1, 5)), ("day", {"pending": 1}, (4,)), (None, {"pending": 1}, (2,)),
     ]  # fmt: skip
     assert (first.below, first.older) == (None, None)
-    (night,) = (await store.tasks.groups(wanted("state:error"))).groups
+    (night,) = (await store.tasks.groups(parse_filter("state:error"))).groups
     assert (night.name, night.states) == ("night", {"error": 1})
-    pages = [await store.tasks.groups(replace(wanted(""), limit=3))]
-    pages.append(await store.tasks.groups(replace(wanted(""), limit=3), pages[0].below))
+    pages = [await store.tasks.groups(replace(parse_filter(""), limit=3))]
+    pages.append(await store.tasks.groups(replace(parse_filter(""), limit=3), pages[0].below))
     assert [[group.newest for group in page.groups] for page in pages] == [[6, 5, 4], [2]]
     assert [(page.below, page.older) for page in pages] == [(4, None), (None, None)]
-    cut = await store.tasks.groups(wanted(""), scan_limit=3)
+    cut = await store.tasks.groups(parse_filter(""), scan_limit=3)
     assert ([group.newest for group in cut.groups], cut.older) == ([6, 5, 4], 4)
-    rest = await store.tasks.groups(replace(wanted(""), before=cut.older), scan_limit=9)
+    rest = await store.tasks.groups(replace(parse_filter(""), before=cut.older), scan_limit=9)
     assert [group.newest for group in rest.groups] == [3, 2]
     costs: list[int] = []
     for first_id, count in ((100, 10), (1000, 5000)):
@@ -135,7 +135,7 @@ async def test_a_batch_is_one_group_whatever_its_size(
         async with world.raw() as raw:
             await raw.run(f"update {{task}} set correlation_id = 'night' where id >= {first_id}")
         await counts.reset()
-        await store.tasks.groups(wanted(""))
+        await store.tasks.groups(parse_filter(""))
         costs.append(counts.statements)
     assert costs[0] == costs[1] <= 3
     for text in (
@@ -146,7 +146,7 @@ async def test_a_batch_is_one_group_whatever_its_size(
         "step:s1",
         "key:none*",
     ):
-        page = await store.tasks.groups(wanted(text), scan_limit=50)
+        page = await store.tasks.groups(parse_filter(text), scan_limit=50)
         assert all(sum(group.states.values()) for group in page.groups), text
 
 
@@ -159,17 +159,17 @@ async def test_the_values_of_an_attribute_are_groups(
         (1, {"customer": "ada", "region": "eu"}), (2, {"customer": "bob"}), (3, {"region": "eu"}), (4, {"customer": "ada"}),
     ):  # fmt: skip
         await store.tasks.submit([draft(task, attributes=tuple(labels.items()), correlation_id="night")])
-    page = await store.tasks.groups(wanted(""), attribute="customer")
+    page = await store.tasks.groups(parse_filter(""), attribute="customer")
     assert [(group.name, group.states, group.sample) for group in page.groups] == [
         ("ada", {"pending": 2}, (4, 1)), (None, {"pending": 1}, (3,)), ("bob", {"pending": 1}, (2,)),
     ]  # fmt: skip
-    (eu,) = (await store.tasks.groups(wanted("attribute:region=eu"), attribute="region")).groups
+    (eu,) = (await store.tasks.groups(parse_filter("attribute:region=eu"), attribute="region")).groups
     assert (eu.name, eu.sample) == ("eu", (3, 1))
     second = await store.tasks.groups(
-        replace(wanted("state:pending"), limit=1), page.groups[0].newest, attribute="customer"
+        replace(parse_filter("state:pending"), limit=1), page.groups[0].newest, attribute="customer"
     )
     assert [group.newest for group in second.groups] == [3]
-    nobody = await store.tasks.groups(wanted("step:s1"), scan_limit=3, attribute="nothing")
+    nobody = await store.tasks.groups(parse_filter("step:s1"), scan_limit=3, attribute="nothing")
     assert [group.name for group in nobody.groups] == [None, None, None]
     assert await store.tasks.attribute_names([1, 2, 3]) == ["customer", "region"]
     assert await store.tasks.attribute_names([1, 2, 3], 1) == ["customer"]
@@ -182,7 +182,7 @@ async def test_the_values_of_an_attribute_are_groups(
                 f"insert into {{attribute}} (task, name, value) select id, 'customer', 'ada' from {{task}} where id >= {first_id}"
             )
         await counts.reset()
-        await store.tasks.groups(wanted(""), attribute="customer")
+        await store.tasks.groups(parse_filter(""), attribute="customer")
         costs.append(counts.statements)
     assert costs[0] == costs[1] <= 3
 
@@ -190,7 +190,7 @@ async def test_the_values_of_an_attribute_are_groups(
 async def test_keys_lead_to_the_tasks_that_have_them(store: Store) -> None:
     """Of one workflow of one app; a key of another, or of nobody, leads nowhere."""
     await store.tasks.submit([draft(1, key="a"), draft(2, key="b"), draft(3, key="c", workflow="sell")])
-    app, workflow = (await store.tasks.find(wanted("key:a")))[0].app, "place_order"
+    app, workflow = (await store.tasks.find(parse_filter("key:a")))[0].app, "place_order"
     assert await store.tasks.keyed(app, workflow, ["a", "b", "c", "d"]) == {"a": 1, "b": 2}
     assert await store.tasks.keyed("another", workflow, ["a"]) == {}
     assert await store.tasks.keyed(app, workflow, []) == {}
@@ -202,9 +202,9 @@ async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
     await some(store)
     await many_ended(world, 100, like=3, first=100)
     for text, matches in (("state:error", [1]), ("state:pending,processing,undoing", [6, 5, 4])):
-        page = await store.tasks.search(wanted(text), 50)
+        page = await store.tasks.search(parse_filter(text), 50)
         assert ([task.id for task in page.tasks], page.older) == (matches, None)
-        assert await store.tasks.tally(wanted(text), 50) == Tally(len(matches))
+        assert await store.tasks.tally(parse_filter(text), 50) == Tally(len(matches))
     assert (await store.tasks.unended(50)).states == {"error": 1, "pending": 2, "processing": 1}
     overfull = await store.tasks.unended(2)
     assert (sum(overfull.states.values()), overfull.more) == (2, True)
@@ -279,7 +279,7 @@ async def test_ended_tasks_cost_no_statement(counting_store: Store, counts: Coun
         ):
             for read in (counting_store.tasks.search, counting_store.tasks.tally):
                 await counts.reset()
-                await read(wanted(text))
+                await read(parse_filter(text))
                 costs[-1].append(counts.statements)
         for look in (counting_store.tasks.unended, counting_store.nodes.waiting, counting_store.admin.sizes):
             await counts.reset()

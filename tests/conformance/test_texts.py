@@ -165,7 +165,7 @@ async def test_what_is_json_may_hold_a_nul(store: Store) -> None:
         assert await task.result(timeout="60s") == "a\0b"
         assert (await task.status()).inputs == (b'"a\\u0000b"',)
         await node.client.send("orders", {"a\0": "\0"}, headers={"h": "\0"})
-        (message,) = await node.client.queue("orders").receive(timeout="20s")
+        (message,) = await node.client.queue("orders").receive(timeout="2m")
         messages.append((message.value, dict(message.headers)))
         await node.client.queue("orders").acknowledge(message)
     assert messages == [({"a\0": "\0"}, {"h": "\0"})]
@@ -237,7 +237,7 @@ async def test_a_listener_may_give_back_a_message_with_any_text(store: Store) ->
         queue = node.client.queue("orders")
         await node.client.send("orders", 1)
         for dead in (False, True):
-            (message,) = await queue.receive(timeout="20s")
+            (message,) = await queue.receive(timeout="2m")
             assert await queue.give_back(message, error="caf\udce9 \0", dead=dead)
         (view,) = await node.client.messages("orders", dead=True)
     assert view.message.error == "caf\\udce9 \\x00"

@@ -7,7 +7,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.shape import HeldTask, Shape
-from makegood.scheduler.store_reader import restored
+from makegood.scheduler.store_reader import restore
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Claim, Loaded
 from tests.conformance.builders import draft, scheduler, steps
@@ -30,7 +30,7 @@ async def claim(store: Store, node: int) -> list[tuple[HeldTask, Decision, Loade
     def decide(tasks: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
         claims.clear()
         for each in tasks:
-            held_task, messages = restored(each)
+            held_task, messages = restore(each)
             claims.append((held_task, saga.decide(held_task, messages), each))
         return [(held_task, decision) for held_task, decision, _ in claims]
 

@@ -217,7 +217,7 @@ async def still_waits(task: "asyncio.Task[Any]") -> bool:
     return not ready
 
 
-async def eventually(condition: Any, what: str, seconds: float = 60.0) -> None:
+async def eventually(condition: Any, what: str, seconds: float = 120.0) -> None:
     """Wait until ``condition()`` holds; fails after a deadline, naming ``what``."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds

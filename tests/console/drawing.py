@@ -80,7 +80,7 @@ def _left(cell: LadderCell) -> str:
     rails = "│" * (cell.lane - 1) + ("├" if cell.fork else "╰" if cell.join else "")
     if cell.step is None:
         return f"{rails}│"
-    look, step = looks.left(cell.step), cell.step
+    look, step = looks.left_look(cell.step), cell.step
     items = "".join(f" {n}{state[0]}" for state, n in Counter(state for state, _ in step.items).items())
     words = [
         f"{cell.label} " if cell.label else "",
@@ -131,7 +131,7 @@ def html(page: TaskPage, *, role: Role = "admin") -> str:
     shell = Shell(
         visitor=Visitor("ann", role, "token"), store="SQLite shop.db", paths=frozenset(("/", "/tasks"))
     )
-    context = {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+    context = {"page": page, "left_look": looks.left_look, "right_look": looks.right, "rung_line": looks.line}
     return Renderer(StaticFiles(), Redaction()).page(shell, "task.html", context)
 
 

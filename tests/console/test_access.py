@@ -70,7 +70,7 @@ async def test_no_act_without_the_token_of_the_login(role: str, tmp_path: Path) 
 
 async def test_whoever_is_logged_in_may_log_in_as_another_user(tmp_path: Path) -> None:
     """The form of the login page is bound to no login; another site's page still cannot send it."""
-    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    ann = users.User("ann", "operator", users.hash_password(PASSWORD))
     async with a_console(tmp_path, users={**USERS, "ann": ann}) as console:
         browser = console.browser("vera")
         before = browser.cookies["makegood_login"]
@@ -96,7 +96,7 @@ async def test_no_get_changes_anything(tmp_path: Path) -> None:
 
 async def test_a_user_logs_in_and_out(tmp_path: Path) -> None:
     """The cookie is out of a script's reach, goes to no other site's request, and is worthless after the logout."""
-    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    ann = users.User("ann", "operator", users.hash_password(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}) as console:
         browser = console.browser()
         redirect = await browser.get("/?x=1")
@@ -117,7 +117,7 @@ async def test_a_user_logs_in_and_out(tmp_path: Path) -> None:
 
 async def test_the_cookie_is_secure_behind_tls(tmp_path: Path) -> None:
     """As a listed proxy says; nobody else's word counts."""
-    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    ann = users.User("ann", "operator", users.hash_password(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}, proxies=["127.0.0.1"]) as console:
         fields = {"user": "ann", "password": PASSWORD}
         response = await console.browser().post(
@@ -132,7 +132,7 @@ async def test_the_cookie_is_secure_behind_tls(tmp_path: Path) -> None:
 
 async def test_failures_look_alike_and_are_limited(tmp_path: Path) -> None:
     """An unknown user, a wrong password, a user without one; after five the right password is not even tried."""
-    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    ann = users.User("ann", "operator", users.hash_password(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann, "bob": users.User("bob", "admin")}) as console:
         texts: list[str] = []
         for name in ("ann", "bob", "eve"):
@@ -153,7 +153,7 @@ async def test_failures_look_alike_and_are_limited(tmp_path: Path) -> None:
 )
 async def test_a_login_leads_to_the_console_only(after: str, tmp_path: Path) -> None:
     """Whatever address somebody put into the link."""
-    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    ann = users.User("ann", "operator", users.hash_password(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}) as console:
         assert (await console.browser().get(f"/login?{urlencode({'next': after})}")).status == 200
         response = await console.browser().post(

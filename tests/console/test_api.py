@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import makegood as mg
 from makegood.console import openapi
 from makegood.console.api import ROOT
 from makegood.console.app import create_app
-from makegood.console.users import Role, User, hashed
+from makegood.console.users import Role, User, hash_password
 from tests.browser.sample import scheduled
 from tests.console.asking import Browser, Got
 from tests.console.consoles import migrated
@@ -69,6 +70,12 @@ async def sent(browser: Browser, path: str, body: Any, **headers: str) -> Got:
 def test_the_description_is_that_of_the_endpoints() -> None:
     """``python -m makegood.console.openapi > src/makegood/console/openapi.json`` writes it."""
     assert (Path(openapi.__file__).parent / "openapi.json").read_text() == openapi.text()
+
+
+def test_the_description_names_no_schema_that_it_does_not_have_and_has_none_that_it_does_not_name() -> None:
+    """A program that reads the description finds each of its schemas there."""
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', openapi.text()))
+    assert named == openapi.document()["components"]["schemas"].keys()
 
 
 async def test_a_task_is_found_by_the_key_that_its_service_shows_and_its_page_has_both_forms(
@@ -189,12 +196,32 @@ async def test_bodies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         assert acts == []
 
 
+async def test_a_bulk_act_that_is_requested_again_under_its_id_is_one_act(tmp_path: Path) -> None:
+    """A program whose answer was lost repeats its request, although another number of tasks matches by now."""
+    url = await migrated(tmp_path)
+    _, two = await sold(url)
+    async with create_app(url, insecure=True) as app:
+        browser = Browser(app)
+        body = {"act": "undo", "filter": two, "expected": 1, "id": "night-1", "reason": "wrong price"}
+        first = await sent(browser, "/bulk", body)
+        assert (first.status, json.loads(first.text)["id"]) == (200, "night-1")
+        again = await sent(browser, "/bulk", body | {"expected": 2})
+        assert (again.status, json.loads(again.text)) == (200, json.loads(first.text))
+        another = await sent(browser, "/bulk", body | {"act": "cancel"})
+        assert (another.status, "was requested before" in another.text) == (409, True)
+        for name in ("a/b", "a\0b"):
+            assert (await sent(browser, "/bulk", body | {"id": name})).status == 400
+        assert [act["id"] for act in json.loads((await browser.get(f"{ROOT}/bulk")).text)["bulk"]] == [
+            "night-1"
+        ]
+
+
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 async def test_a_program_proves_itself_with_its_password(tmp_path: Path, role: Any) -> None:
     """No cookie speaks for it, so it needs no token; its role holds, and failures are counted as a login's are."""
     url = await migrated(tmp_path)
     _, two = await sold(url)
-    users = {"robot": User("robot", role, hashed("correct horse battery"))}
+    users = {"robot": User("robot", role, hash_password("correct horse battery"))}
 
     def basic(password: str) -> dict[str, str]:
         return {"authorization": "Basic " + b64encode(f"robot:{password}".encode()).decode()}

@@ -80,7 +80,7 @@ def test_an_attempt_without_a_record_was_answered_in_memory() -> None:
 
 def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
     """The deadline is drawn where it was, the reply where it came."""
-    silent = AttemptEnd(0, 1, "do", "expired", node=5, took=4.0)
+    silent = AttemptEnd(0, 1, "do", "expired", node=5, took=4.0, due=5.5)
     task_course = course(
         task(step(state="in_doubt", attempt=1, doubt=True)),
         [
@@ -91,7 +91,8 @@ def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
         9.0,
     )
     (attempt,) = task_course.attempts
-    assert (attempt.end, attempt.due, attempt.late, attempt.late_kind) == ("no answer", 5.0, 7.0, "done")
+    assert (attempt.end, attempt.late, attempt.late_kind) == ("no answer", 7.0, "done")
+    assert (attempt.taken, attempt.due) == (1.5, 5.5)
 
 
 def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
@@ -237,3 +238,11 @@ def test_an_undo_that_got_no_answer_was_not_refused() -> None:
     ):
         last.kind = kind
         assert verdict_of(recording.detail, task_course).more.startswith(reason)
+
+
+def test_an_extension_moves_the_deadline_and_not_the_moment_of_the_taking() -> None:
+    """Which the store knows: the deadline less complete_within was later with each extension."""
+    for due in (2.0, 20.0, 200.0):
+        running = step(state="running", doing="do", taken_by=5, taken_at=1.5, due=due)
+        (attempt,) = course(task(running), [event(1.0, *BEGIN)], 9.0).attempts
+        assert (attempt.asked, attempt.taken, attempt.due) == (1.0, 1.5, 9.0 + due)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from makegood.base.durations import shown
 from makegood.console.api import ROOT
 from makegood.console.pages.brokers import verdict
 from makegood.store.records import Submission
@@ -43,7 +44,7 @@ async def test_the_page_and_the_api_show_sources_and_receivers(tmp_path: Path) -
             "receivers": [
                 {
                     "broker": "amqp:main", "waiting": 1, "oldest": json.loads(answer.text)["receivers"][0]["oldest"], "dead": 0, "sent": 4,
-                    "failed": 1, "error": "away",
+                    "failed": 1, "away": None, "error": "away",
                 }
             ],
         }  # fmt: skip
@@ -58,9 +59,30 @@ async def test_an_empty_page_says_how_a_broker_comes_to_it(tmp_path: Path) -> No
 
 def test_the_verdict_names_what_needs_somebody() -> None:
     source = SourceView("amqp:main/orders", "q", ("a",), 3, None, 1, 0, 0, None, "")
-    receiver = ReceiverView("amqp:main", 0, None, 0, 0, 0, "")
+    receiver = ReceiverView("amqp:main", 0, None, 0, 0, 0, None, "")
     assert verdict(BrokersView((source,), ())).more == "3 messages waiting at the brokers."
     away = SourceView("amqp:main/orders", "q", ("a",), 3, None, 1, 0, 0, 9.0, "gone")
     assert verdict(BrokersView((away,), (receiver,))).title == "1 source away: amqp:main/orders"
-    dead = ReceiverView("amqp:main", 0, None, 2, 0, 0, "gone")
+    dead = ReceiverView("amqp:main", 0, None, 2, 0, 0, None, "gone")
     assert "2 tasks" in verdict(BrokersView((), (dead,))).title
+    silent = ReceiverView("amqp:main", 5, None, 0, 0, 3, 40.0, "gone")
+    assert verdict(BrokersView((), (dead, silent))).title == "1 receiver away: amqp:main"
+
+
+async def test_a_receiver_is_away_if_the_process_that_tried_it_last_says_so(tmp_path: Path) -> None:
+    """And not as long as one that has heard it since does not."""
+    async with a_console(tmp_path) as console:
+        store, vera = console.app.client.store, console.browser("vera")
+        away = SenderInfo("amqp:main", 0, 3, "it does not answer", away=90.0, last_try=7.0)
+        await store.nodes.register(info("a-1", ("scheduler",), 3600.0, senders=(away,)))
+        fine = SenderInfo("amqp:main", 9, 0, last_try=100.0)
+        await store.nodes.register(info("a-2", ("scheduler",), 3600.0, senders=(fine,)))
+        page = (await vera.get("/brokers")).text
+        assert "1 receiver away: amqp:main" in page
+        assert f"away for {shown(90.0)}" in page
+        (receiver,) = json.loads((await vera.get(ROOT + "/brokers")).text)["receivers"]
+        assert (receiver["away"], receiver["error"], receiver["sent"]) == (90.0, "it does not answer", 9)
+        later = SenderInfo("amqp:main", 10, 0, last_try=1.0)
+        await store.nodes.register(info("a-3", ("scheduler",), 3600.0, senders=(later,)))
+        (receiver,) = json.loads((await vera.get(ROOT + "/brokers")).text)["receivers"]
+        assert receiver["away"] is None

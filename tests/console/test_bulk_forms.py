@@ -108,13 +108,25 @@ async def test_many_are_answered_by_the_fields_of_the_signals_type(tmp_path: Pat
             '<input class="input" name="value-1">',
         ):
             assert text in page, text
-        schema = unescape(re.findall(r'name="schema" value="([^"]*)"', page)[0])
-        form = {"kind": "signal", "q": q, "signal": "approval", "schema": schema, "reason": "in budget"}
+        schema, name = (
+            unescape(re.findall(rf'name="{field}" value="([^"]*)"', page)[0]) for field in ("schema", "id")
+        )
+        form = {
+            "id": name,
+            "kind": "signal",
+            "q": q,
+            "signal": "approval",
+            "schema": schema,
+            "reason": "in budget",
+        }
         refusal = await act(console, browser, "/bulk", **form, **{"value-0": "perhaps"})
         assert (refusal.status, "yes is true or false" in refusal.text) == (400, True)
         assert await console.app.client.bulk_acts() == []
-        await act(console, browser, "/bulk", **form, **{"value-0": "true", "value-1": "fine"})
+        for _ in range(2):  # a double click
+            await act(console, browser, "/bulk", **form, **{"value-0": "true", "value-1": "fine"})
         assert [await task.result("60s") for task in (rome, oslo)] == [True, True]
+        refusal = await act(console, browser, "/bulk", **form, **{"value-0": "false"})
+        assert (refusal.status, "was requested before" in refusal.text) == (409, True)
         (bulk,) = await console.app.client.bulk_acts()
         assert (bulk.signal, bulk.who, bulk.why, bulk.counted) == ("approval", "otto", "in budget", 2)
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from makegood.console.attempts import ShownAttempt, course
 from makegood.console.conditions import condition_text
-from makegood.console.looks import left
+from makegood.console.looks import left_look
 from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
 from makegood.console.timeline import MOST_ITEMS
@@ -176,7 +176,7 @@ def test_a_service_that_asks_for_time_is_a_mark_of_its_own() -> None:
     task = page("undone")
     task.rows[0].cells[0].step.ticks = ("later",)  # type: ignore[union-attr]
     assert "1 attempt: asked to come back later" in html(task)
-    assert left(task.rows[0].steps[0]).icon == "done"
+    assert left_look(task.rows[0].steps[0]).icon == "done"
 
 
 def test_what_is_compared_with_a_secret_is_covered() -> None:

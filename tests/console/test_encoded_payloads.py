@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,14 +110,13 @@ def test_commands_show_values_with_the_codec_only(tmp_path: Path) -> None:
 
 
 async def refused_by_boss(url: str) -> str:
-    """Run a task that ``mg.fail`` ends; return its id. A signal whose values are encoded cannot be sent by its name alone."""
+    """Run a task that ``mg.fail`` ends; return its id. Where the app's code runs, a signal may be named alone."""
     shop = EncodedShop(Encrypted(KEYS))
     async with mg.Node(shop.app, url, options=QUIET) as node:
         task = await node.client.submit(shop.place, Order("o-1"), key="o-1")
-        for value in ({"sku": "approved", "note": CANARY}, "approved"):
-            with pytest.raises(mg.SignalRefused, match="takes encoded values of the signal 'approval' only"):
-                await node.client.signal(task, "approval", value)
-        await node.client.signal(task, shop.approval, Line("approved"))
+        with pytest.raises(mg.PayloadError, match="the value of signal approval"):
+            await node.client.signal(task, "approval", "approved")
+        await node.client.signal(task, "approval", {"sku": "approved"})
         await node.client.signal(task, "verdict", "no")  # it is readable
         assert (await task.wait("60s")).state == "undone"
     return task.id
@@ -169,3 +169,84 @@ def test_the_reason_of_a_fail_and_arguments_are_legible_to_commands_with_the_cod
     for words in (*commands[:2], ("task", "show", name, "--json")):
         assert REASON in place.done(*words, "--codec", "secret_codec:codec"), words
     assert ARGUMENT in place.done("task", "show", name, "--json", "--codec", "secret_codec:codec")
+
+
+VALUE = {"sku": "approved", "note": CANARY}
+NO_CODEC = "takes encoded values of the signal 'approval' only, and this process has no codec of app 'shop'"
+
+
+async def test_a_signal_that_is_named_alone_is_encoded_by_whoever_has_the_codec(tmp_path: Path) -> None:
+    """Once for each id, by id, by key, and to many, now or by a Supervisor; a readable one stays plain, and without the codec
+    nothing is sent.
+    """
+    shop, url = EncodedShop(Encrypted(KEYS)), f"sqlite:///{tmp_path}/shop.db"
+    async with mg.Node(shop.app, url, options=replace(QUIET, migrate=True)) as node:
+        tasks = [await node.client.submit(shop.ask, Order(f"o-{n}"), key=f"o-{n}") for n in range(4)]
+        async with mg.Client(url) as stranger:
+            with pytest.raises(mg.SignalRefused, match=f"{NO_CODEC}.*--check MODULE:APP.*--codec") as refusal:
+                await stranger.signal(tasks[0].id, "approval", VALUE, id="s")
+            assert refusal.value.takes_encoded
+            (answer,) = await stranger.signal_all(mg.Filter(key="o-0"), "approval", VALUE)
+            assert (answer.verdict, NO_CODEC in answer.outcome) == ("refused", True)
+        async with mg.Client(url, codec=Encrypted(KEYS)) as desk:
+            answer = await desk.signal(tasks[0].id, "approval", VALUE, id="s", until="weigh", timeout="60s")
+            assert answer == f"approved: {CANARY}"
+            again = await desk.signal(tasks[0].id, "approval", VALUE, id="s")
+            other = await desk.signal(tasks[0].id, "approval", {"sku": "no"}, id="s")
+            assert (again.created, again.conflict, other.conflict) == (False, False, True)
+            assert (await desk.signal(shop.ask, "approval", VALUE, key="o-1")).created
+            (outcome,) = await desk.signal_all(mg.Filter(key="o-2"), "approval", VALUE)
+            assert outcome.verdict == "applied"
+            bulk = await desk.bulk("signal", mg.Filter(key="o-3"), signal="approval", value=VALUE)
+            assert [await task.result("60s") for task in tasks] == [f"approved: {CANARY}"] * 4
+            assert (await desk.bulk_act(bulk.id)).signal == "approval"
+            place = await node.client.submit(shop.place, Order("o-9"))
+            assert (await desk.signal(place.id, "verdict", "yes")).created
+    refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")
+
+
+async def test_a_signal_to_many_that_is_only_named_is_the_same_one_when_nothing_matches_any_more(
+    tmp_path: Path,
+) -> None:
+    """Its value was encoded for an app that no task names now; and a new one would be kept in plain."""
+    shop, url = EncodedShop(Encrypted(KEYS)), f"sqlite:///{tmp_path}/shop.db"
+    wanted = mg.Filter(key="o-1", states=("processing", "pending", "sleeping"))
+    async with mg.Node(shop.app, url, options=replace(QUIET, migrate=True)) as node:
+        task = await node.client.submit(shop.ask, Order("o-1"), key="o-1")
+        async with mg.Client(url, codec=Encrypted(KEYS)) as desk, mg.Client(url) as stranger:
+            first = await desk.bulk("signal", wanted, signal="approval", value=VALUE, id="b-1")
+            assert first.counted == 1
+            await task.result("60s")
+            for client in (desk, node.client):
+                again = await client.bulk("signal", wanted, signal="approval", value=VALUE, id="b-1")
+                assert again.id == first.id
+                with pytest.raises(mg.ActRefusedError, match="another command, filter, value"):
+                    await client.bulk("signal", wanted, signal="approval", value={"sku": "no"}, id="b-1")
+                with pytest.raises(mg.ConfigError, match="no task matches, so nothing shows"):
+                    await client.bulk("signal", wanted, signal="approval", value=VALUE)
+            with pytest.raises(mg.SignalRefused, match=r"codec of app 'shop'.*mg\.Client"):
+                await stranger.bulk("signal", wanted, signal="approval", value=VALUE, id="b-1")
+    refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")
+
+
+async def test_the_form_of_a_console_encodes_a_signal_with_the_codec(tmp_path: Path) -> None:
+    """One of JSON, as nobody knows the type; without the codec it is refused with the remedy."""
+    fields = {"signal": "approval", "value-0": '{"sku": "approved", "note": "' + CANARY + '"}'}
+    shop = EncodedShop(Encrypted(KEYS))
+    async with a_console(tmp_path) as console:
+        async with mg.Client(console.url) as client:
+            task = await client.submit(shop.ask, Order("o-1"))
+        otto = console.browser("otto")
+        form = {"csrf": console.token(otto), **fields}
+        response = await otto.post(f"/tasks/{task.id}/signal", form, hx_request="true")
+        assert response.status == 409
+        assert "has no codec of app &#39;shop&#39;" in response.text
+        refuse_canary(response.text, "a refusal")
+    async with a_console(tmp_path, codec=Encrypted(KEYS)) as console:
+        otto = console.browser("otto")
+        assert '<textarea class="input mono" name="value-0"' in (await otto.get(f"/tasks/{task.id}")).text
+        response = await otto.post(f"/tasks/{task.id}/signal", {"csrf": console.token(otto), **fields})
+        assert response.status == 303
+        async with mg.Node(shop.app, console.url, options=QUIET) as node:
+            assert await node.client.task(task.id).result("60s") == f"approved: {CANARY}"
+    refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")

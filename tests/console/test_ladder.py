@@ -110,7 +110,7 @@ def test_every_state_has_a_look(state: str, goal: str, kind: str) -> None:
         kind=kind,
         forward="done" if state in ("undoing", "undone", "undo_failed", "kept") else "",
     )
-    sides = [looks.left(step), looks.right(step, goal)]
+    sides = [looks.left_look(step), looks.right(step, goal)]
     assert all(side is None or side.icon or side.bare for side in sides)
     needs = any(side is not None and side.tone == "need" for side in sides)
     assert needs == (state == "undo_failed" and goal == "undo" and kind == "action")

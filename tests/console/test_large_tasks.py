@@ -268,7 +268,7 @@ async def test_a_page_rests_ten_times_as_long_as_its_drawing_took(
         with app.live.watching(page, look, due) as stream, app.live.watching(page, look, 0.0):
             while len(drawings) < 4:
                 app.live._news.set()
-                await asyncio.wait_for(stream.wake.wait(), 30)
+                await asyncio.wait_for(stream.wake.wait(), 120)
                 stream.take()
         for (end, cost), (next_, next_cost) in itertools.pairwise(drawings):
             assert next_ - end >= live.RESTS * cost + next_cost

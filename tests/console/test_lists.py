@@ -412,13 +412,13 @@ def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:
 
 
 def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None:
-    assert bulk.chosen({"t-0000000000001": "on", "ids": "0000000000002", "q": "state:error"}) == Filter(
+    assert bulk.filter_of({"t-0000000000001": "on", "ids": "0000000000002", "q": "state:error"}) == Filter(
         ids=(1, 2), limit=2
     )
-    assert bulk.chosen({"q": "state:error"}) == Filter(states=("error",))
+    assert bulk.filter_of({"q": "state:error"}) == Filter(states=("error",))
     with pytest.raises(mg.ConfigError, match="no task is chosen"):
-        bulk.chosen({"q": " "})
-    some = bulk.chosen({"ids": f"{ids.show(5)},{ids.show(3)}", "state": "pending,processing"})
+        bulk.filter_of({"q": " "})
+    some = bulk.filter_of({"ids": f"{ids.show(5)},{ids.show(3)}", "state": "pending,processing"})
     assert (some.ids, some.states) == ((3, 5), ("pending", "processing")), (
         "an act on a group counts what it names"
     )
@@ -435,7 +435,7 @@ def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None
     ],
 )
 def test_a_filter_is_written_as_it_is_read(text: str) -> None:
-    assert bulk.chosen({"q": text_of(bulk.chosen({"q": text}))}) == bulk.chosen({"q": text})
+    assert bulk.filter_of({"q": text_of(bulk.filter_of({"q": text}))}) == bulk.filter_of({"q": text})
 
 
 def test_the_overview_asks_first_whether_anything_needs_somebody() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from makegood.console import live
-from makegood.console.live import changed, look_at
+from makegood.console.live import changes, look_at
 from makegood.model.messages import Alert
 from tests.console.consoles import USERS, Console, a_console
 
@@ -18,7 +18,7 @@ PAGE = '<main id="main"><section id="a"><h2 id="h-a">A</h2><p>1</p></section><ta
 
 def differ(before: str, after: str) -> tuple[str, ...]:
     """Return what has changed between two pages."""
-    return changed(look_at(before), look_at(after))
+    return changes(look_at(before), look_at(after))
 
 
 def test_only_the_innermost_element_that_changed_is_named() -> None:
@@ -81,16 +81,16 @@ class Stream:
 
     async def event(self) -> str:
         """Return the next event."""
-        return await asyncio.wait_for(self.heard.get(), 30)
+        return await asyncio.wait_for(self.heard.get(), 120)
 
     async def leave(self) -> None:
         """Close the page."""
         self._gone.set()
-        await asyncio.wait_for(self._running, 30)
+        await asyncio.wait_for(self._running, 120)
 
     async def end(self) -> None:
         """Wait until the server has ended the stream."""
-        await asyncio.wait_for(self._running, 30)
+        await asyncio.wait_for(self._running, 120)
 
 
 async def test_a_change_is_named_to_all_who_watch_the_page(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_change_is_named_to_all_who_watch_the_page(tmp_path: Path) -> No
             await stream.leave()
         looking = console.app.live.looking
         assert looking is not None
-        await asyncio.wait_for(looking, 30)
+        await asyncio.wait_for(looking, 120)
 
 
 async def test_fragments_are_drawn_once_for_all_viewers_of_a_role(

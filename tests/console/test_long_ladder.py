@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from makegood.console.ladder import LadderStep
-from makegood.console.long_ladder import folded, long_ladder, said
+from makegood.console.long_ladder import fold, long_ladder, states_text
 from makegood.store.views import StepBlock, StepView, TaskDetail, TaskExcerpt
 from tests.console.recorded_tasks import recorded
 
@@ -86,9 +86,11 @@ def test_the_undo_side_is_dotted_until_the_task_turns() -> None:
 def test_a_few_hundred_lines_at_most() -> None:
     """However the states alternate."""
     blocks = [(n, n + 99, {"done": 50, "failed": 50}) for n in range(0, 10_000, 100)]
-    assert len(folded(part(blocks, range(0, 10_000, 200)))) == 100
+    assert len(fold(part(blocks, range(0, 10_000, 200)))) == 100
     assert len(drawn(part(blocks, range(0, 10_000, 200)))) == 150
 
 
 def test_what_needs_somebody_is_said_first() -> None:
-    assert said({"done": 2_000, "strange": 1, "undo_failed": 3}) == "3 undo failed, 2,000 done, 1 strange"
+    assert (
+        states_text({"done": 2_000, "strange": 1, "undo_failed": 3}) == "3 undo failed, 2,000 done, 1 strange"
+    )

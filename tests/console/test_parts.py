@@ -41,7 +41,7 @@ def asked(client: str, headers: dict[str, str] | None = None) -> Request:
 
 def test_a_password_is_kept_as_a_salted_hash() -> None:
     """Two hashes of one password differ, both accept it and nothing else; an unknown user is never accepted."""
-    one, two = users.hashed(LONG), users.hashed(LONG)
+    one, two = users.hash_password(LONG), users.hash_password(LONG)
     assert one != two
     assert LONG not in one
     for password_hash in (one, two):
@@ -51,7 +51,7 @@ def test_a_password_is_kept_as_a_salted_hash() -> None:
     assert not users.accepts(None, LONG)
     assert not users.accepts(users.User("ann", "admin"), "")
     with pytest.raises(mg.ConfigError, match="12 to 1024 characters"):
-        users.hashed("short")
+        users.hash_password("short")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_wrong_line_of_the_users_is_refused(line: str, why: str) -> None:
 
 def test_users_are_read_from_settings() -> None:
     """With a hash, or without for those whom a proxy names."""
-    password_hash = users.hashed(LONG)
+    password_hash = users.hash_password(LONG)
     accounts = users.users_of({"ann": f"admin {password_hash}", "bob": "viewer"}, "console_users")
     assert accounts == {"ann": users.User("ann", "admin", password_hash), "bob": users.User("bob", "viewer")}
 
@@ -181,16 +181,16 @@ def test_failed_logins_are_limited_by_name_and_address() -> None:
     limits = LoginLimits(clock)
     for _ in range(5):
         assert limits.wait("ann", "a") == 0
-        limits.failed("ann", "a")
+        limits.count_failure("ann", "a")
     assert limits.wait("ann", "a") == WINDOW
     assert limits.wait("ann", "b") == limits.wait("bob", "a") == 0
     for n in range(15):
-        limits.failed(f"user {n}", "a")
+        limits.count_failure(f"user {n}", "a")
     assert limits.wait("bob", "a") == WINDOW
     clock.forward(WINDOW)
     assert limits.wait("bob", "a") == limits.wait("ann", "a") == 0
-    limits.failed("ann", "a")
-    limits.passed("ann", "a")
+    limits.count_failure("ann", "a")
+    limits.forget_failures("ann", "a")
     assert limits.wait("ann", "a") == 0
 
 
@@ -198,7 +198,7 @@ def test_limits_keep_bounded_memory() -> None:
     """Whatever names a stranger tries."""
     limits = LoginLimits(HandClock())
     for n in range(12_000):
-        limits.failed(f"name {n}", f"address {n}")
+        limits.count_failure(f"name {n}", f"address {n}")
     assert len(limits._failed) <= 10_000
 
 
@@ -292,24 +292,24 @@ async def test_a_read_is_shared_for_a_second() -> None:
         await gate.wait()
         return calls
 
-    asking = [asyncio.ensure_future(reads.shared("a", read)) for _ in range(3)]
+    asking = [asyncio.ensure_future(reads.share("a", read)) for _ in range(3)]
     await asyncio.sleep(0)
     asking.pop(0).cancel()  # whoever was first to ask is gone; the others still get theirs
     await asyncio.sleep(0)
     gate.set()
     assert await asyncio.gather(*asking) == [2, 2]
-    assert await reads.shared("a", read) == 2
+    assert await reads.share("a", read) == 2
     clock.forward(1.0)
-    assert await reads.shared("a", read) == 3
+    assert await reads.share("a", read) == 3
     reads.forget()
-    assert await reads.shared("a", read) == 4
+    assert await reads.share("a", read) == 4
 
     async def failing() -> int:
         raise mg.StoreUnavailableError("away")
 
     with pytest.raises(mg.StoreUnavailableError):
-        await reads.shared("b", failing)
-    assert await reads.shared("b", read) == 5
+        await reads.share("b", failing)
+    assert await reads.share("b", read) == 5
 
 
 def test_elements_are_cut_out_of_a_page_by_their_ids() -> None:

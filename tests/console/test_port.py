@@ -352,7 +352,9 @@ def hashings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def test_right_passwords_never_count_as_wrong(hashings: list[str], tmp_path: Path) -> None:
     """One after another and side by side; others behind the same address log in meanwhile. Few are hashed."""
-    staff = {name: users.User(name, "viewer", users.hashed(PASSWORD)) for name in ("robot", "ann", "bob")}
+    staff = {
+        name: users.User(name, "viewer", users.hash_password(PASSWORD)) for name in ("robot", "ann", "bob")
+    }
     async with a_port(tmp_path, staff) as server:
         ask = by_password
         assert [await ask(server.address, "robot", PASSWORD) for _ in range(30)] == [200] * 30
@@ -368,7 +370,7 @@ async def test_right_passwords_never_count_as_wrong(hashings: list[str], tmp_pat
 
 async def test_wrong_passwords_count_side_by_side_too(hashings: list[str], tmp_path: Path) -> None:
     """Not many more than five are tried, and no proof of an old password outlives its hash."""
-    ann = users.User("ann", "viewer", users.hashed(PASSWORD))
+    ann = users.User("ann", "viewer", users.hash_password(PASSWORD))
     async with a_port(tmp_path, {"ann": ann}) as server:
         assert await by_password(server.address, "ann", PASSWORD) == 200
         server.app.access.users = {"ann": users.User("ann", "viewer", HASH)}

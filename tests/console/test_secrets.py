@@ -40,7 +40,7 @@ def refuse() -> None:
     raise ValueError(f"401 at https://me:{C}-err@api.example/x")
 
 
-@desk.action(complete_within="5s", undo=mg.NOTHING, retry=mg.NEVER)
+@desk.action(complete_within="1m", undo=mg.NOTHING, retry=mg.NEVER)
 def sign_up(name: str, passphrase: str, order: dict[str, Any]) -> dict[str, Any]:
     """Open an account; the error of a bad one shows what services' errors show."""
     mg.current_call().note(f"asked (password={C}-err)")

@@ -43,7 +43,7 @@ async def test_a_server_listens_and_ends(tmp_path: Path) -> None:
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     writer.write(f"GET /events?page=/ HTTP/1.1\r\nHost: {where.netloc}\r\n{BEARER}\r\n".encode())
     assert b"200" in await reader.readline()
-    await asyncio.wait_for(server.end(), 30)
+    await asyncio.wait_for(server.end(), 120)
     writer.close()
     with pytest.raises(ConnectionRefusedError):
         await first_line(server.address)

@@ -22,7 +22,7 @@ from makegood.base.loop_thread import Loop
 from makegood.console.app import create_app
 from makegood.console.options import ConsoleOptions
 from makegood.console.server import ConsoleServer
-from makegood.console.users import User, hashed
+from makegood.console.users import User, hash_password
 from tests.actors.conftest import QUIET
 from tests.console.consoles import USERS, migrated, shop
 from tests.other_users import VISITOR, run_as
@@ -314,7 +314,7 @@ def test_a_new_password_ends_the_logins_with_the_old_one(tmp_path: Path) -> None
     """With a secret that outlives the process, too; and a logout outlives it."""
     asyncio.run(migrated(tmp_path))
     secret = "a secret that outlives"
-    old, new = hashed(PASSWORD), hashed("another " + PASSWORD)
+    old, new = hash_password(PASSWORD), hash_password("another " + PASSWORD)
     form: dict[str, Any] = {
         "content_type": "application/x-www-form-urlencoded",
         "sec_fetch_site": "same-origin",

@@ -1,8 +1,10 @@
 """Lines of a page, typed into a real shell."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.doors.conftest import BARE
@@ -22,3 +24,13 @@ def typed(text: str, folder: Path, **more: str) -> str:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
+
+
+def wait_for_sent(count: int, folder: Path, **more: str) -> None:
+    """Wait until the only broker that notices go to has confirmed ``count`` of them."""
+    until = time.monotonic() + 120
+    while True:
+        receivers = json.loads(typed("makegood broker list --json", folder, **more))["receivers"]
+        if [each["sent"] for each in receivers] == [count]:
+            return
+        assert time.monotonic() < until, receivers

@@ -133,12 +133,12 @@ def test_a_step_that_always_fails_ends_soon_though_nobody_else_calls_any_more(
 
 def test_a_failed_canary_that_counts_undoes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: within the hour all are undone, as they were when a canary counted."""
-    true = Circuit.ended
+    true = Circuit.record_end
 
     def counting(self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0, **_: Any) -> bool:
         return true(self, ticket, outcome, now, jitter) or ticket != -1
 
-    monkeypatch.setattr(Circuit, "ended", counting)
+    monkeypatch.setattr(Circuit, "record_end", counting)
     monkeypatch.chdir(tmp_path)
     _, states = an_hour(calm(tmp_path, undoable=False), tmp_path / "down", ONE, 4)
     assert "undone" in states

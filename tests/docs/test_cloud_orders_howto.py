@@ -13,24 +13,23 @@ from makegood.errors import ConfigError
 from tests.brokers.rigs.service_bus import ServiceBusRig
 from tests.brokers.rigs.sqs import REGION, SqsRig
 from tests.brokers.rigs.storage_queue import ACCOUNT, FIRST, StorageQueueRig
-from tests.docs.shell import typed
+from tests.docs.shell import typed, wait_for_sent
 from tests.doors.conftest import Shop
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/build"
-FILES = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SETTINGS = re.compile(r"^```toml\n# makegood.toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILES = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINES = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
 def followed(page: str, folder: Path, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Do what a page says, with a broker that ``settings`` name; yields what each of its commands printed."""
+    """Do what a page says, with a broker that ``settings`` name, until its notices are sent.
+
+    Yields what each of its commands printed.
+    """
     text = (DOCS / page).read_text(encoding="utf-8")
     for name, block in FILES.findall(text):
         (folder / name).write_text(block, encoding="utf-8")
-    own = SETTINGS.findall(text)
-    # A key after [brokers] would be one of that table.
-    (folder / "makegood.toml").write_text("".join(reversed(own)), encoding="utf-8")
     output: dict[str, str] = {}
     shop = Shop(folder, f"sqlite:///{folder / 'makegood.db'}")
     try:
@@ -40,12 +39,13 @@ def followed(page: str, folder: Path, settings: Mapping[str, str]) -> Iterator[d
             if line.startswith("makegood run "):
                 shop.serve(*line.split()[1:], **settings)
             elif line == "makegood task list":
-                until = time.monotonic() + 60
+                until = time.monotonic() + 120
                 while "processed" not in typed(line, folder, MAKEGOOD_STORE=shop.url, **settings):
                     assert time.monotonic() < until, "the order became no task, or the task did not end"
                 output[line] = typed(line, folder, MAKEGOOD_STORE=shop.url, **settings)
             else:
                 output[line] = typed(line, folder, MAKEGOOD_STORE=shop.url, **settings)
+        wait_for_sent(3, folder, MAKEGOOD_STORE=shop.url, **settings)
         yield output
     finally:
         shop.close()
@@ -63,8 +63,9 @@ def sqs() -> Iterator[SqsRig]:
 
 
 async def test_an_order_in_sqs_becomes_a_task(sqs: SqsRig, tmp_path: Path) -> None:
-    """From the page's first line to the task; the queue is empty then."""
+    """From the page's first line to the notices; the queue of orders is empty then."""
     address = await sqs.declare("orders")
+    await sqs.declare("notices.fifo")
     settings = {
         "MAKEGOOD_BROKERS_MAIN": sqs.target.url,
         "AWS_ENDPOINT_URL": sqs.target.url.partition("endpoint=")[2],
@@ -95,8 +96,9 @@ def storage() -> Iterator[StorageQueueRig]:
 
 
 async def test_an_order_in_a_storage_queue_becomes_a_task(storage: StorageQueueRig, tmp_path: Path) -> None:
-    """From the page's first line to the task; the queue is empty then."""
+    """From the page's first line to the notices; the queue of orders is empty then."""
     address = await storage.declare("orders")
+    await storage.declare("notices")
     place = storage.target.url.partition("@")[2]
     settings = {
         "MAKEGOOD_BROKERS_MAIN": storage.target.url,
@@ -127,8 +129,9 @@ def service_bus() -> Iterator[ServiceBusRig]:
 
 
 async def test_an_order_in_service_bus_becomes_a_task(service_bus: ServiceBusRig, tmp_path: Path) -> None:
-    """From the page's first line to the task; the queue is empty then."""
+    """From the page's first line to the notices; the queue of orders is empty then."""
     address = service_bus.make("orders")
+    service_bus.make("notices")
     text = service_bus.target.url
     settings = {"MAKEGOOD_BROKERS_MAIN": text, "SERVICEBUS_CONNECTION_STRING": text}
     with followed("orders-from-service-bus.md", tmp_path, settings) as output:

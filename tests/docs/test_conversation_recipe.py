@@ -39,11 +39,11 @@ def test_a_yes_returns_what_comes_of_it_and_the_next_message_waits_for_it(tmp_pa
         offer = await client.submit(module.offer_refund, "c-1", "m-1", "order 7", key="m-1")
         later = await module.say(client, "c-1", "m-2", "thanks")
         other = await module.say(client, "c-2", "m-3", "who")
-        assert await other.result(timeout="40s") == "who is question 1"
+        assert await other.result(timeout="2m") == "who is question 1"
         assert (await later.status()).task.state == "queued"
         answers = await asyncio.gather(*(module.confirm(client, "m-1", "click-1") for _ in range(2)))
         assert answers == ["order 7 is refunded"] * 2
-        assert await later.result(timeout="40s") == "thanks is question 2"
-        assert await offer.result(timeout="40s") == "order 7 is refunded"
+        assert await later.result(timeout="2m") == "thanks is question 2"
+        assert await offer.result(timeout="2m") == "order 7 is refunded"
 
     played(module.chat, tmp_path, play)

@@ -65,7 +65,7 @@ def leads(folder: Path, source: str) -> None:
     with started(folder, source) as one:
         assert first_line(one) == "epoch 1: at work"
         one.send_signal(signal.SIGTERM)
-        assert one.wait(60) == 0, one.communicate()[1]
+        assert one.wait(120) == 0, one.communicate()[1]
 
 
 @pytest.mark.parametrize("has", ["elect.py", "# blocking.py"])
@@ -73,7 +73,7 @@ def test_ctrl_c_ends_the_lines_without_a_word_and_gives_the_lease_back(tmp_path:
     with started(tmp_path, block(ELECT, has)) as one:
         assert first_line(one) == "epoch 1: at work"
         one.send_signal(signal.SIGINT)
-        assert (one.wait(60), one.communicate()[1]) == (0, "")
+        assert (one.wait(120), one.communicate()[1]) == (0, "")
     assert "released" in typed(tmp_path, f"makegood leader reports --store {SQLITE} --past")
 
 
@@ -82,25 +82,25 @@ def test_a_dozen_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
     code = [line for line in source.splitlines() if line.strip() and not line.startswith("#")]
     assert len(code) <= 12, "a dozen lines, it says"
     assert SQLITE in source
-    source = source.replace('"15s"', '"3s"')
+    source = source.replace('"15s"', '"6s"')
     with started(tmp_path, source) as before:
         assert first_line(before) == "epoch 1: at work"
         with started(tmp_path, source) as after:
             before.send_signal(signal.SIGTERM)
-            assert before.wait(60) == 0, before.communicate()[1]
+            assert before.wait(120) == 0, before.communicate()[1]
             assert first_line(after) == "epoch 2: at work"
     output = typed(tmp_path, "".join(blocks(ELECT, "sh")))
     assert re.search(r"\b2\b.*\n.*\b1\b.*released", output), output
 
 
 def test_the_blocking_lines_do_the_same(tmp_path: Path) -> None:
-    leads(tmp_path, block(ELECT, "# blocking.py").replace('"15s"', '"3s"'))
+    leads(tmp_path, block(ELECT, "# blocking.py").replace('"15s"', '"6s"'))
 
 
 def test_the_lines_for_postgresql_elect_a_leader_there(tmp_path: Path, database: str) -> None:
     url = ast.literal_eval(block(ELECT, 'open_leases("postgresql://').strip().removeprefix("open_leases"))
     assert url.startswith("postgresql://user:password@")
-    leads(tmp_path, block(ELECT, "elect.py").replace(SQLITE, database).replace('"15s"', '"3s"'))
+    leads(tmp_path, block(ELECT, "elect.py").replace(SQLITE, database).replace('"15s"', '"6s"'))
 
 
 async def test_the_line_for_azure_opens_leases_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ class Gate:
             self.calls.append(path)
             self.inside += 1
             self.most = max(self.most, self.inside)
-        assert self.is_open.wait(30)
+        assert self.is_open.wait(120)
         with self._lock:
             self.inside -= 1
         return f"PUT {path}"

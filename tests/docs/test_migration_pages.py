@@ -98,7 +98,7 @@ def test_the_program_with_lanes_does_what_the_page_says(tmp_path: Path, origin: 
 
     def work(order: str) -> str:
         calls.append(order)
-        assert order == "o-4" or gate.wait(30)
+        assert order == "o-4" or gate.wait(120)
         return f"packed {order}"
 
     page.work = work
@@ -194,7 +194,7 @@ def test_the_program_of_dbos_runs(tmp_path: Path) -> None:
 
 
 LANES_DRIVER = """
-import threading
+import threading, time
 from dbos import DBOS
 import shop
 
@@ -206,13 +206,16 @@ DBOS.register_queue("exports", polling_interval_sec=0.1)
 
 def work(order):
     calls.append(order)
-    assert order == "o-4" or gate.wait(30)
+    assert order == "o-4" or gate.wait(120)
     if order == "o-2":
         raise ValueError("sold out")
     return f"packed {order}"
 
 shop.work = work
-orders = [DBOS.retrieve_workflow(shop.submit("ada", f"o-{n}")) for n in (1, 2, 3)]
+orders = []
+for n in (1, 2, 3):
+    orders.append(DBOS.retrieve_workflow(shop.submit("ada", f"o-{n}")))
+    time.sleep(1.1)
 assert DBOS.retrieve_workflow(shop.submit("bob", "o-4")).get_result() == "packed o-4"
 assert shop.click("ada") == shop.click("ada")
 assert [order.get_status().status for order in orders[1:]] == ["ENQUEUED", "ENQUEUED"]
@@ -228,7 +231,10 @@ DBOS.destroy()
 
 
 def test_the_program_of_dbos_with_partitions_runs(tmp_path: Path) -> None:
-    """In the environment of the benchmark: partitions go one after the other, and a second click finds the first one."""
+    """In the environment of the benchmark: partitions go one after the other, and a second click finds the first one.
+
+    On SQLite and Python 3.11 DBOS 3.4 keeps no order within a second (see ``findings``), so the orders come in different seconds.
+    """
     python = FOLDER / "dbos/bin/python"
     if not python.exists():
         pytest.skip("dbos: its environment is missing: `make bench ARGS='--peers dbos'` installs it")

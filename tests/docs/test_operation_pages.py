@@ -16,6 +16,7 @@ import pytest
 
 from makegood.base import ids, name_lookups, webhook_signature
 from makegood.base.durations import seconds
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.client import queues, submission
 from makegood.client import schedules as client_schedules
 from makegood.client import signals as client_signals
@@ -210,7 +211,7 @@ def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> No
     for process in processes:
         process.terminate()
     for process in processes:
-        process.communicate(timeout=40)
+        process.communicate(timeout=120)
         assert process.returncode == 0
 
 
@@ -273,6 +274,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     of_app = inspect.signature(app.App).parameters
     limits = [
         ("an input, argument or result", of_app["payload_limit"].default),
+        ("a message of a queue", PAYLOAD_LIMIT),
         ("steps of a task", of_app["step_limit"].default),
         ("items of one", inspect.signature(verbs.each).parameters["limit"].default),
         ("a task key", submission.MOST_KEY),

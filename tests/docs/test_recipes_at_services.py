@@ -110,7 +110,7 @@ def test_a_charge_without_an_answer_is_refunded_when_another_step_fails(tmp_path
     module, service = stripe(tmp_path)
     ware = module.shop.agent("ware")
 
-    @ware.action(complete_within="5s", undo=mg.NOTHING)  # type: ignore[untyped-decorator]  # the page's module has no types here
+    @ware.action(complete_within="1m", undo=mg.NOTHING)  # type: ignore[untyped-decorator]  # the page's module has no types here
     def pack(order: str) -> str:
         if not service.did:
             raise mg.Later("10ms", "not before the charge was sent")

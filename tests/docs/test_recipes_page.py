@@ -247,7 +247,7 @@ import orm
 async def main():
     async with mg.Node(orm.shop, sys.argv[2], options=mg.Options(alerts_every=None)) as node:
         for n in range(3):
-            assert await (await node.client.submit(orm.total, n)).result("20s") == n + 11
+            assert await (await node.client.submit(orm.total, n)).result("120s") == n + 11
             if sys.argv[3:]:  # as a restart of the database
                 with psycopg.connect(sys.argv[3], autocommit=True) as admin:
                     admin.execute(

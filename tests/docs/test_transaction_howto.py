@@ -296,7 +296,7 @@ def test_celery_with_its_prefork_pool(folder: Path, load: Load, postgres: Postgr
         "--without-mingle",
     )
     with serving(folder, "send", **environment) as sender:
-        assert sender.process.wait(60) == 0
+        assert sender.process.wait(120) == 0
     with serving(folder, "celery", "-A", "settings", "worker", *options, **environment) as server:
         matches = server.heard(r"(?:(succeeded)|(raised unexpected): IntegrityError)", 6)
         server.kill()

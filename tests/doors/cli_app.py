@@ -23,7 +23,7 @@ class Order:
     card: str = "good"
 
 
-@stock.action(complete_within="5s")
+@stock.action(complete_within="1m")
 def reserve(order: Order) -> str:
     """Hold the goods."""
     return f"hold-{order.id}"
@@ -57,7 +57,7 @@ def refund(order: Order, *, result: str | None) -> None:
     """Give the money back."""
 
 
-@till.action(complete_within="5s", undo=mg.NOTHING)
+@till.action(complete_within="1m", undo=mg.NOTHING)
 def print_receipt(order: Order, note: str) -> str:
     """Print a receipt."""
     return f"{order.id} {note}".strip()

@@ -94,20 +94,20 @@ class Shop:
         process = self.start(*words, "--json", **environ)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, process.communicate(timeout=60)[1]
+        assert line, process.communicate(timeout=120)[1]
         assert json.loads(line)["event"] == "started"
         return process
 
     def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process to its end."""
         process = self.start(*words, **environ)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def stop(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal, and return exit code, stdout and stderr."""
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Shop:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
 
 @pytest.fixture

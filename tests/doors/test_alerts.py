@@ -37,6 +37,33 @@ def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) ->
     assert "pass --ack to acknowledge it" in usage.stderr
 
 
+def test_all_of_a_kind_or_of_a_task_are_acknowledged_at_once(open_shop: Shop) -> None:
+    """Those that somebody has stay theirs; and all alerts there are can only be named by number."""
+    for _ in range(3):
+        submit(open_shop, "stuck")
+    alerts = [a for a in open_shop.json("alerts", "--limit", "1000") if a["open"]]
+    kind = alerts[0]["kind"]
+    ours = {a["id"] for a in alerts if a["kind"] == kind}
+    others = {a["id"] for a in alerts} - ours
+    assert len(ours) >= 3
+    first = min(ours)
+    open_shop.done("alerts", "--ack", str(first), "--who", "bob")
+    assert {a["id"] for a in open_shop.json("alerts", "--kind", kind, "--limit", "1000")} >= ours
+    text = open_shop.done("alerts", "--ack-all", "--kind", kind, "--reason", "one outage", "--who", "ann")
+    assert text == f"{len(ours) - 1} alerts acknowledged by ann\n"
+    after = {a["id"]: a for a in open_shop.json("alerts", "--all", "--limit", "1000")}
+    assert {(after[n]["acked_by"], after[n]["acked_why"]) for n in ours - {first}} == {("ann", "one outage")}
+    assert after[first]["acked_by"] == "bob"
+    assert all(not after[n]["acked_by"] for n in others)
+    entries = [e for e in open_shop.json("audit", "--limit", "1000") if e["why"] == "one outage"]
+    assert len(entries) == len(ours) - 1
+    assert open_shop.done("alerts", "--ack-all", "--kind", kind) == "0 alerts acknowledged\n"
+    assert "--kind or --task" in open_shop.call("alerts", "--ack-all").stderr
+    submit(open_shop, "stuck")
+    task = next(a["task"] for a in open_shop.json("alerts") if a["open"] and a["task"])
+    assert open_shop.json("alerts", "--ack-all", "--task", task, "--who", "ann")[0]["task"] == task
+
+
 def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
     """Settled by hand: nothing stands any more of that task, and --all knows why."""
     task = submit(open_shop, "stuck")
@@ -114,7 +141,7 @@ def test_a_webhook_that_does_not_take_an_alert_is_not_called_unset(shop: Shop) -
         assert alone.exit_code == 1
         assert "webhook  sent, and not accepted: see the lines above" in alone.stdout
         process = shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
-        result = shop.call("alerts", "--test", "--timeout", "10s")
+        result = shop.call("alerts", "--test", "--timeout", "2m")
         assert result.exit_code == 1
         assert "sent, and not accepted: see the log of the schedulers and supervisors" in result.stdout
         assert "alert_webhook" not in result.stdout

@@ -243,7 +243,7 @@ def test_a_pipe_that_closes_early_is_no_accident(open_shop: Shop) -> None:
     listing.stdout.close()
     assert listing.stderr is not None
     err = listing.stderr.read()
-    listing.wait(timeout=30)
+    listing.wait(timeout=120)
     assert "Traceback" not in err
 
 
@@ -257,4 +257,4 @@ def test_who_stops_reading_ends_the_command_in_good_order(open_shop: Shop) -> No
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert (process.wait(timeout=30), process.stderr.read()) == (0, ""), words
+        assert (process.wait(timeout=120), process.stderr.read()) == (0, ""), words

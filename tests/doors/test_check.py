@@ -2,7 +2,7 @@
 
 import re
 
-from makegood.cli.commands.check import needed
+from makegood.cli.commands.check import needs_of
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.model.states import StepState
@@ -52,10 +52,10 @@ def test_what_is_declared_is_listed_in_text_too(shop: Shop) -> None:
     rows = [re.split(r" {2,}", line.strip()) for line in shop.done("check", "kiosk:kiosk").splitlines()]
     assert rows[1:-1] == [
         ["agent", "stock", "10 at once"],
-        ["action", "stock.reserve", "5s; undo release"],
+        ["action", "stock.reserve", "1m; undo release"],
         ["agent", "till", "5 at once"],
         ["action", "till.charge", "2m; undo refund"],
-        ["action", "till.print_receipt", "5s; nothing to undo"],
+        ["action", "till.print_receipt", "1m; nothing to undo"],
         ["workflow", "buy", "5m; on failure undo"],
         ["inbox", "orders", "accept, 4 at once"],
     ]
@@ -170,13 +170,13 @@ def test_a_waiting_each_needs_what_its_body_does() -> None:
     def view(state: StepState) -> StepView:
         return StepView(0, "each", "outer", "", "", state, 0, 1, 0, doubt=False, undoable=False, plan=outer)
 
-    assert [need[:3] for need in needed(view("waiting"))] == [
+    assert [need[:3] for need in needs_of(view("waiting"))] == [
         ("till", "pick", "action"),
         ("till", "pick", "undo"),
         ("stock", "wrap", "action"),
         ("stock", "wrap", "probe"),
     ]
-    assert list(needed(view("done"))) == []
+    assert list(needs_of(view("done"))) == []
 
 
 CHANGED = """

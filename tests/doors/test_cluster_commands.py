@@ -66,9 +66,8 @@ def test_agents_shows_processes_and_their_agents(open_shop: Shop) -> None:
 
 def test_leader_shows_who_leads_since_when_and_for_how_long(open_shop: Shop) -> None:
     """The supervisor of that process holds the lease. "Started" does not mean that it leads already: it contends then."""
-    tries = 100
-    while open_shop.json("leader")["holder"] is None and tries:
-        tries -= 1
+    while open_shop.json("leader")["holder"] is None:
+        pass
     lease = open_shop.json("leader")
     assert lease["name"] == "makegood/supervisor"
     assert lease["holder"]
@@ -79,9 +78,8 @@ def test_leader_shows_who_leads_since_when_and_for_how_long(open_shop: Shop) -> 
 
 def test_the_leading_supervisor_is_asked_to_step_down(open_shop: Shop) -> None:
     """It is named and audited; together with --past, or for an election of one's own, it is refused."""
-    tries = 100
-    while open_shop.json("leader")["holder"] is None and tries:
-        tries -= 1
+    while open_shop.json("leader")["holder"] is None:
+        pass
     leads = open_shop.json("leader")["holder"]
     request = open_shop.json("leader", "--step-down", "--reason", "the host is drained", "--who", "ann")
     assert request == {"asked": leads}
@@ -110,15 +108,19 @@ def test_an_empty_store_says_what_to_start(shop: Shop) -> None:
     assert shop.json("leader")["holder"] is None
     assert shop.json("alerts") == []
     assert shop.call("alerts").stderr == "no alerts\n"
+    word = shop.call("alerts", "list")
+    assert (
+        word.exit_code,
+        "'list' is not the number of an alert: `makegood alerts` alone lists them" in word.stderr,
+    ) == (2, True)
 
 
 def test_agents_shows_a_queue_whose_agent_no_process_has_ever_run(shop: Shop) -> None:
     """A scheduler alone: what it asks of agents waits, and stands out with no process beside it."""
     shop.serve("scheduler")
     shop.done("task", "submit", "kiosk:buy", '{"id": "w"}')
-    tries = 100
-    while not shop.json("agents")["waiting"] and tries:
-        tries -= 1
+    while not shop.json("agents")["waiting"]:
+        pass
     assert shop.json("agents")["waiting"] == {"kiosk/stock": 1}
     lines = [line.split() for line in shop.done("agents").splitlines()]
     assert ["kiosk/stock", "none", *"-" * 6, "1"] in lines

@@ -103,8 +103,8 @@ def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     assert rows["supervise_every"] == ["3s", "MAKEGOOD_SUPERVISE_EVERY"]
     assert rows["max_tasks"] == ["10000", "default"]
     assert rows["lease"] == ["15s", "default"]
-    assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
-    assert rows["webhook_secrets"] == ["***", "MAKEGOOD_WEBHOOK_SECRETS"]
+    assert rows["alert_secret"] == ["•••", "MAKEGOOD_ALERT_SECRET"]
+    assert rows["webhook_secrets"] == ["•••", "MAKEGOOD_WEBHOOK_SECRETS"]
     assert "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" not in text
 
 
@@ -183,14 +183,17 @@ def test_a_late_start_beside_a_scheduler_is_a_warning() -> None:
 
 def test_a_place_is_judged_by_its_file_system() -> None:
     """Refused, doubtful and good ones; what is not known is not judged."""
-    severities = {kind: sqlite.placed(kind).severity for kind in (
+    severities = {kind: sqlite.judge_file_system(kind).severity for kind in (
         "ext4", "xfs", "btrfs", "", "nfs", "nfs4", "cifs", "fuse.sshfs", "tmpfs", "overlay", "virtiofs", "9p", "fuse.ntfs")}  # fmt: skip
     assert severities == {
         "ext4": "ok", "xfs": "ok", "btrfs": "ok", "": "ok", "nfs": "error", "nfs4": "error", "cifs": "error", "fuse.sshfs": "error",
         "tmpfs": "warning", "overlay": "warning", "virtiofs": "warning", "9p": "warning", "fuse.ntfs": "warning",
     }  # fmt: skip
-    assert (sqlite.roomy(10**7).severity, sqlite.roomy(10**11).severity) == ("warning", "ok")
-    assert (sqlite.logged(10**6).severity, sqlite.logged(10**9).severity) == ("ok", "warning")
+    assert (sqlite.judge_free_space(10**7).severity, sqlite.judge_free_space(10**11).severity) == (
+        "warning",
+        "ok",
+    )
+    assert (sqlite.judge_log_size(10**6).severity, sqlite.judge_log_size(10**9).severity) == ("ok", "warning")
 
 
 def test_a_store_on_a_network_file_system_is_an_error(
@@ -208,18 +211,23 @@ def test_a_store_on_a_network_file_system_is_an_error(
 def test_postgresql_is_judged_by_its_settings() -> None:
     """Durability, standbys, free connections and old transactions, at both sides of each limit."""
     on = {"fsync": "on", "full_page_writes": "on"}
-    assert [one.severity for one in postgres.durable(on, "on")] == ["ok"]
-    assert [one.severity for one in postgres.durable(on, "off")] == ["note"]
-    assert [one.severity for one in postgres.durable({"fsync": "off", "full_page_writes": "off"}, "off")] == [
+    assert [one.severity for one in postgres.judge_durability(on, "on")] == ["ok"]
+    assert [one.severity for one in postgres.judge_durability(on, "off")] == ["note"]
+    assert [
+        one.severity for one in postgres.judge_durability({"fsync": "off", "full_page_writes": "off"}, "off")
+    ] == [
         "error",
         "error",
         "note",
     ]
     cases = [("", 0, 0), ("", 2, 0), ("s1", 1, 1), ("s1", 0, 0), ("s1", 1, 0)]
-    severities = [postgres.replicated(*case).severity for case in cases]
+    severities = [postgres.judge_standbys(*case).severity for case in cases]
     assert severities == ["note", "note", "ok", "error", "error"]
-    assert (postgres.roomy(95, 100).severity, postgres.roomy(9, 100).severity) == ("warning", "ok")
-    ages = [postgres.aged(age).severity for age in (None, 5.0, 601.0)]
+    assert (
+        postgres.judge_free_connections(95, 100).severity,
+        postgres.judge_free_connections(9, 100).severity,
+    ) == ("warning", "ok")
+    ages = [postgres.judge_oldest_transaction(age).severity for age in (None, 5.0, 601.0)]
     assert ages == ["ok", "ok", "warning"]
 
 
@@ -232,10 +240,10 @@ def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
     assert times == ["ok", "warning"]
     over = LeaseView("makegood/supervisor", "ann", 3, 15.0, 0.0, -1.0)
     assert "the lease of ann, epoch 3, is over" in findings.leading(over, 1).what
-    assert [findings.orphaned([], 9, has_scheduler=True).severity,
-            findings.orphaned([1], 9, has_scheduler=False).severity,
-            findings.orphaned([1], 9, has_scheduler=True).severity] == ["ok", "warning", "error"]  # fmt: skip
-    assert "9 or more tasks" in findings.orphaned(range(1, 10), 9, has_scheduler=True).what
+    assert [findings.orphans([], 9, has_scheduler=True).severity,
+            findings.orphans([1], 9, has_scheduler=False).severity,
+            findings.orphans([1], 9, has_scheduler=True).severity] == ["ok", "warning", "error"]  # fmt: skip
+    assert "9 or more tasks" in findings.orphans(range(1, 10), 9, has_scheduler=True).what
     nothing = TaskFigures({}, {}, {})
     assert [one.severity for one in findings.processes([], [], nothing)] == ["note"]
 
@@ -268,7 +276,7 @@ def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
 )  # fmt: skip
 def test_a_version_of_sqlite_with_the_wal_reset_bug_is_a_warning(version: str, bug: bool) -> None:
     """It names what other programs on the file must do."""
-    finding = sqlite.versioned(version)
+    finding = sqlite.judge_version(version)
     assert (finding.check, finding.version, finding.wal_reset_bug) == ("sqlite", version, bug)
     assert finding.severity == ("warning" if bug else "ok")
     assert version in finding.what

@@ -88,7 +88,7 @@ def test_ctrl_c_at_a_question_is_an_interrupt(shop: Shop) -> None:
         while asking.poll() is None:  # Python does not see a signal that comes just before it begins to read
             asking.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                asking.wait(timeout=5)
+                asking.wait(timeout=30)
         text += asking.stderr.read()
         assert asking.returncode == 130, text
     os.close(ours)

@@ -42,7 +42,7 @@ def test_the_worst_end_is_the_exit_code(
     night = f"n{code}"
     submit(open_shop, night, *cards)
     for words in (f"correlation:{night}", f"key:{night}/*"):
-        result = open_shop.call("task", "follow", words, "--expect", str(len(cards)), "--timeout", "60s")
+        result = open_shop.call("task", "follow", words, "--expect", str(len(cards)), "--timeout", "2m")
         assert (result.exit_code, result.stdout) == (code, f"{text}\n"), result.output
     document = open_shop.json("task", "follow", f"correlation:{night}", code=code)
     assert document == {
@@ -53,7 +53,7 @@ def test_the_worst_end_is_the_exit_code(
 
 def test_a_terminal_shows_a_bar(open_shop: Shop) -> None:
     submit(open_shop, "bar", "good")
-    result = open_shop.call("task", "follow", "correlation:bar", "--color", "always", "--timeout", "60s")
+    result = open_shop.call("task", "follow", "correlation:bar", "--color", "always", "--timeout", "2m")
     assert result.exit_code == 0
     assert "[" in result.stdout
     assert f"{'█' * 30}" in result.stdout
@@ -140,12 +140,12 @@ def test_a_task_shows_its_attributes(shop: Shop) -> None:
 def test_a_batch_is_followed_through_a_kill(shop: Shop) -> None:
     """The process that runs every role is killed while a batch is submitted and followed, and another one comes."""
     first = shop.serve("run", "kiosk:kiosk", MAKEGOOD_HEARTBEAT="200ms", MAKEGOOD_DEAD_AFTER="1s")
-    following = shop.start("task", "follow", "correlation:kill", "--expect", "6", "--timeout", "60s")
+    following = shop.start("task", "follow", "correlation:kill", "--expect", "6", "--timeout", "2m")
     submit(shop, "kill", "good", "good")
-    shop.done("task", "follow", "correlation:kill", "--expect", "2", "--timeout", "60s")
+    shop.done("task", "follow", "correlation:kill", "--expect", "2", "--timeout", "2m")
     first.send_signal(signal.SIGKILL)
     submit(shop, "kill", "good", "good", "declined", "good", "good", "good")
     assert following.poll() is None
     shop.serve("run", "kiosk:kiosk")
-    out, err = following.communicate(timeout=90)
+    out, err = following.communicate(timeout=150)
     assert (following.returncode, out) == (5, "6 tasks: 5 processed, 1 undone\n"), err

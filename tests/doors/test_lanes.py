@@ -50,6 +50,11 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
         [{"name": "ada", "place": "waiting", "at_once": 1, "before": 1, "behind": 0, "held_by": [stuck]}],
     )
     assert "holds lane ada; 2 tasks wait for it" in shop.done("task", "show", stuck)
+    why = f"queued: it waits for lane ada, held by {stuck}, behind 1 task"
+    assert shop.done("task", "history", others[1]).splitlines()[-1] == why
+    assert "queued: it" not in shop.done("task", "history", stuck)
+    watching = shop.call("task", "watch", others[1], "--timeout", "5s")
+    assert (watching.exit_code, f"task {others[1]} is {why}" in watching.stderr) == (7, True)
 
     while not (alerts := [a for a in shop.json("alerts") if a["kind"] == "lane_held"]):
         pass

@@ -74,7 +74,7 @@ def test_an_act_that_is_not_decided_is_shown_with_its_task(shop: Shop, waiting: 
     line = r"^asked +[-\d]+ [:\d]+  cancel  by ann: wrong price  \(not decided: no scheduler has taken it\)$"
     assert re.search(line, shop.done("task", "show", waiting), re.MULTILINE)
     process = shop.serve("scheduler")
-    assert shop.call("task", "watch", waiting, "--timeout", "20s").exit_code == 5
+    assert shop.call("task", "watch", waiting, "--timeout", "2m").exit_code == 5
     shop.stop(process)
     assert shop.json("task", "show", waiting)["asked"] == []
     assert "asked" not in shop.done("task", "show", waiting)

@@ -10,7 +10,7 @@ import pytest
 from makegood.base.clock import iso
 from makegood.cli.commands import task
 from makegood.cli.render import rich_output
-from makegood.cli.render.output import Output, aligned, date_time, masked, plain, recent, shown
+from makegood.cli.render.output import Output, align, cell_text, date_time, mask, plain, recent
 
 HEADS = ("id", "state", "n")
 ROWS = [("a1", "undone", "3"), ("b22", "error", "12")]
@@ -39,14 +39,14 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_one_long_cell_in_a_pipe_does_not_widen_every_line() -> None:
     """It is whole, and only its own line is longer: an audit with one long outcome stays readable."""
     long = "the value of " * 30 + "it"
-    lines = aligned(("at", "what", "why"), [("1", long, "x"), ("2", "short", "y")]).splitlines()
+    lines = align(("at", "what", "why"), [("1", long, "x"), ("2", "short", "y")]).splitlines()
     assert lines == ["AT  WHAT   WHY", f" 1  {long}  x", " 2  short  y"]
 
 
 def test_aligned_text_has_columns_and_never_wraps() -> None:
     """Numbers stand to the right, a long cell stays whole, and no line ends in blanks."""
     long = "x" * 300
-    lines = aligned(("id", "n", "what"), [("a", "3", "short"), ("bcd", "20", long)]).splitlines()
+    lines = align(("id", "n", "what"), [("a", "3", "short"), ("bcd", "20", long)]).splitlines()
     assert lines == ["ID    N  WHAT", "a     3  short", f"bcd  20  {long}"]
 
 
@@ -86,13 +86,13 @@ def test_no_color_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
     out = Output()
-    assert (out.fancy, out.colored) == (True, False)
+    assert (out.fancy, out.has_color) == (True, False)
     out.table(HEADS, ROWS, empty="none")
     out.lines([[("undone", "magenta")]])
     assert "─" in terminal.getvalue()
     assert "[35m" not in terminal.getvalue()
     assert not Output(color="never").fancy
-    assert Output(color="always").colored
+    assert Output(color="always").has_color
     assert not Output(json=True, color="always").fancy
 
 
@@ -226,10 +226,10 @@ def test_json_is_one_document_or_one_object_per_line(capsys: pytest.CaptureFixtu
 
 def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
     """Nothing is "-", a text stays on its line, a password is never shown."""
-    assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", r"a\n  b")
+    assert (cell_text(None), cell_text(""), cell_text(0), cell_text("a\n  b")) == ("-", "-", "0", r"a\n  b")
     assert (iso(0.5), iso(None)) == ("1970-01-01T00:00:00.500Z", None)
     assert date_time(86400.0 * 2).endswith(recent(86400.0 * 2, 86400.0 * 2 + 1))
     assert recent(0.0, 86400.0 * 9) == date_time(0.0)[:16]
     assert (date_time(None), len(date_time(0.0))) == ("-", 19)
-    assert masked("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:***@db:5432/shop?x=***"
-    assert masked("sqlite:///shop.db") == "sqlite:///shop.db"
+    assert mask("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:•••@db:5432/shop?x=•••"
+    assert mask("sqlite:///shop.db") == "sqlite:///shop.db"

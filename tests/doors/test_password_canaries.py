@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import click.testing
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import makegood as mg
@@ -184,6 +184,12 @@ RANDOM = settings(
 )
 
 
+def of_stray_word(password: str) -> Callable[[Any], Any]:
+    """Try a URL with this password where a command expects a filter."""
+    url = f"postgresql://shop:{password}@127.0.0.1:1/shop"
+    return example(secret=(url, password), words=("task", "list"), door="stray", debug=False)
+
+
 @RANDOM
 @given(
     secret=given_urls(),
@@ -191,6 +197,9 @@ RANDOM = settings(
     door=st.sampled_from(DOORS),
     debug=st.booleans(),
 )
+@of_stray_word("JJJJJ\\JJJJJ")  # a filter leaves out what quotes, and splits at spaces
+@of_stray_word("JJJJ'KKKK'")
+@of_stray_word("JJJJ KKKK")
 def test_no_command_shows_a_part_of_a_password(
     folder: Path, secret: tuple[str, str], words: tuple[str, ...], door: str, debug: bool
 ) -> None:

@@ -89,7 +89,7 @@ def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop:
     ).split()
     assert (receipt.endswith(".1"), id_) == (True, "a")
     (again,) = lines(
-        shop.call("queue", "receive", "web", "--no-ack", "--timeout", "5s", "--json", "--max", "1").stdout
+        shop.call("queue", "receive", "web", "--no-ack", "--timeout", "2m", "--json", "--max", "1").stdout
     )
     assert again["tries"] == 2
     late = shop.call("queue", "ack", "web", receipt)
@@ -109,7 +109,7 @@ def test_following_ends_with_its_reader_and_loses_nothing(shop: Shop) -> None:
     assert json.loads(process.stdout.readline())["value"] == 1
     process.stdout.close()
     shop.done("queue", "send", "web", "2")
-    process.wait(30)
+    process.wait(120)
     (left,) = shop.json("queue", "list", "web")
     assert (left["value"], left["taken_by"]) == (2, None)
     other = shop.start("queue", "receive", "web", "--follow")

@@ -43,4 +43,5 @@ def test_two_processes_share_twenty_calls_a_second(where: str, request: pytest.F
     lines = [line.split() for line in book.read_text(encoding="utf-8").splitlines()]
     times = sorted(float(at) for at, _ in lines)
     assert (len(times), len({process for _, process in lines})) == (60, 2)
-    assert times[-1] - times[0] >= 59 / 20 * 0.95
+    # A busy machine may be late with the first call; two processes that do not share would need half the time.
+    assert times[-1] - times[0] >= 59 / 20 * 0.75

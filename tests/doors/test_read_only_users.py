@@ -249,7 +249,7 @@ def test_a_file_that_its_writer_has_for_himself_for_long_is_not_said_to_lack_its
         with pytest.raises(StoreUnavailableError, match=r"another process has locked the file.*: try again"):
             glance.uri()
         owner.stdin.close()
-        assert owner.wait(10) == 0
+        assert owner.wait(120) == 0
     assert "readonly_shm=1" in glance.uri()
     glance.release()
 

@@ -74,8 +74,8 @@ def submitted(shop: Shop) -> str:
 
 
 def wait_until(shop: Shop, count: str) -> None:
-    """Look until a count is above 0, for at most 20 s."""
-    end = time.monotonic() + 20
+    """Look until a count is above 0, for at most 120 s."""
+    end = time.monotonic() + 120
     with closing(sqlite3.connect(shop.folder / "kiosk.db")) as file:
         while not file.execute(count).fetchone()[0]:
             assert time.monotonic() < end, count

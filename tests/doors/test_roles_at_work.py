@@ -11,7 +11,7 @@ from makegood.store.oversight_records import Refusal, SupervisorDecision
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing, Returned
 from makegood.store.views import Filter, SchedulerTally
-from tests.conformance.builders import done, draft, hand
+from tests.conformance.builders import WAITS, done, draft, hand
 from tests.doors.guarded_shop import Guarded, guarded_shop
 
 __all__ = ["guarded_shop"]
@@ -58,7 +58,9 @@ async def supervise(store: Store) -> None:
         assert await store.oversight.advance_bulk(act, 10) is None
         view = await store.oversight.bulk_act(act)
         assert view is not None
-        assert view.applied, "sent, and as the login that requested it"
+        assert (view.applied, view.refused) == (2, 1), (
+            "sent as the login that requested it; the third waits for nothing"
+        )
     await store.oversight.add_minute(29_000_000, 60.0, SchedulerTally(latencies=(1, 2)))
     await store.oversight.decided([SupervisorDecision("judged", 1, 1, 1)])
     await store.oversight.refused([Refusal("term", "x", "", None, 1, epoch=1)])
@@ -72,7 +74,7 @@ async def supervise(store: Store) -> None:
 
 
 async def receive(store: Store) -> None:
-    await store.tasks.submit([draft(task) for task in (1, 2, 3)])
+    await store.tasks.submit([draft(1, signals=WAITS), draft(2, signals=WAITS), draft(3)])
     await store.queues.send_messages([Outgoing(queue="q", id=str(n), body=b"1") for n in range(4)], 100)
     first = (await store.queues.receive_messages("q", "me", 2, 30.0, 8)).messages
     assert all(

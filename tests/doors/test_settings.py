@@ -306,9 +306,9 @@ def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
         "MAKEGOOD_BROKERS_MAIN": "amqps://shop@mq.example/prod",
     }
     options = load({}, environ, tmp_path).options
-    assert {name: (target.kind, target.shown) for name, target in options._broker_targets.items()} == {
+    assert {name: (target.kind, target.safe_url) for name, target in options._broker_targets.items()} == {
         "main": ("amqp", "amqps://shop@mq.example/prod"),
-        "events": ("nats", "nats://shop:***@nats.example"),
+        "events": ("nats", "nats://shop:•••@nats.example"),
         "logs": ("kafka", "kafka://k.example"),
     }
 
@@ -317,7 +317,7 @@ def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ('brokers = "main"', "write which broker is where"),
-        ('[brokers]\nmain = "http://mq.example"', "the scheme 'http' names no broker"),
+        ('[brokers]\nmain = "http://mq.example"', "'http' is not the scheme of a broker"),
         ('[brokers]\nmain = "amqp://a:b@c:d@host"', "more than one @"),
         ('[brokers]\n"a/b" = "amqp://host"', "cannot be a name"),
         ('reply_to_brokers = "amqp:main/x"', "the settings of this process lack"),
@@ -327,6 +327,20 @@ def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
         ),
         ('reply_to_brokers = "amqp:main/a*b"\n[brokers]\nmain = "amqp://host"', "perhaps with a"),
         ('reply_to_brokers = "amqp://host/q"\n[brokers]\nmain = "amqp://host"', "no URL belongs here"),
+        ('reply_to_brokers = "nats:main"\n[brokers]\nmain = "nats://host"', 'write "nats:NAME/PLACE", with'),
+        (
+            'reply_to_brokers = "amqp:main/a,amqp:main/b, amqp:main/c"\n[brokers]\nmain = "amqp://host"',
+            "^reply_to_brokers: separate addresses by spaces, not commas: 'amqp:main/a amqp:main/b amqp:main/c'$",
+        ),
+        ('reply_to_brokers = "amqp://a:b@c/d,amqp:main/x"', "separate addresses by spaces, not commas$"),
+        ('webhook_hosts = "a.example,b.example"', "webhook_hosts: .*: 'a.example b.example'$"),
+        ("reply_to_brokers = [1]", "a text is expected"),
+        (
+            '[brokers]\nmain = "amqp://host"\nreply_to_brokers = "amqp:main/x"',
+            r"^reply_to_brokers is a setting of its own, not a broker: write it above \[brokers\]$",
+        ),
+        ("[brokers]\nslots = 4", "slots is a setting of its own"),
+        ('[brokers]\nstore = "@missing"', "its file cannot be read"),
     ],
 )
 def test_a_broker_that_cannot_be_is_refused_without_its_url(
@@ -336,3 +350,31 @@ def test_a_broker_that_cannot_be_is_refused_without_its_url(
     with pytest.raises(ConfigError, match=complaint) as refusal:
         load({}, {}, tmp_path)
     assert "a:b" not in str(refusal.value)
+
+
+def test_a_list_of_a_file_is_a_text_with_spaces(tmp_path: Path) -> None:
+    """A comma within a queue's name stays, and a broker may have the name of a setting."""
+    write(
+        tmp_path, "makegood.toml",
+        'reply_to_brokers = ["amqp:store/a,b", "amqp:store/c"]\nwebhook_hosts = ["a.example", "b.example"]\n'
+        'console_proxies = ["10.0.0.0/8", "127.0.0.1"]\n[brokers]\nstore = "amqp://host"\n',
+    )  # fmt: skip
+    settings = load({}, {}, tmp_path)
+    assert settings.options.reply_to_brokers == "amqp:store/a,b amqp:store/c"
+    assert settings.options.webhook_hosts == "a.example b.example"
+    with pytest.raises(
+        ConfigError, match="reply_to_brokers: write one text, with spaces between the entries"
+    ):
+        Options(reply_to_brokers=["amqp:main/a"])  # type: ignore[arg-type]  # what the test is about
+
+
+def test_a_broker_of_the_environment_is_named_by_its_variable(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^MAKEGOOD_BROKERS_MAIN: a text is expected, not an empty one"):
+        load({}, {"MAKEGOOD_BROKERS_MAIN": ""}, tmp_path)
+    with pytest.raises(ConfigError, match=r"^MAKEGOOD_BROKERS_MAIN: its file cannot be read"):
+        load({}, {"MAKEGOOD_BROKERS_MAIN": f"@{tmp_path / 'missing'}"}, tmp_path)
+    write(tmp_path, "makegood.toml", '[brokers]\nlogs = "kafka://host"\n')
+    environ = {"MAKEGOOD_BROKERS_MAIN": "amqp://host", "MAKEGOOD_BROKERS": "a=nats://host"}
+    settings = load({}, environ, tmp_path)
+    assert settings.origins["brokers"] == "brokers in makegood.toml, MAKEGOOD_BROKERS_MAIN, MAKEGOOD_BROKERS"
+    assert sorted(settings.options.brokers or {}) == ["a", "logs", "main"]

@@ -7,6 +7,8 @@ from contextlib import closing
 import pytest
 
 import makegood as mg
+from tests.actors.encoded_shop import CANARY, KEYS, refuse_canary
+from tests.console.test_secrets import stored
 from tests.doors.conftest import Shop
 
 CHECKED = """
@@ -18,6 +20,21 @@ vars(kiosk).setdefault("signals", {})["approval"] = Signal("approval", bool, "ki
 """
 
 
+WAITING = """
+from typing import Any
+
+import makegood as mg
+
+kiosk = mg.App("kiosk")
+
+
+@kiosk.workflow
+def buy(order: dict[str, str]) -> None:
+    mg.wait_for("approval", Any)
+    mg.wait_for("ping", Any)
+"""
+
+
 def change(shop: Shop, sql: str) -> None:
     """Carry out a statement on the shop's file."""
     with closing(sqlite3.connect(shop.folder / "kiosk.db")) as file, file:
@@ -26,8 +43,9 @@ def change(shop: Shop, sql: str) -> None:
 
 @pytest.fixture
 def task(shop: Shop) -> str:
-    """A task that no Scheduler has claimed, with the key "o-1"."""
-    return shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "o-1").strip()
+    """A task that waits for signals and that no Scheduler has claimed, with the key "o-1"."""
+    (shop.folder / "waiting.py").write_text(WAITING, encoding="utf-8")
+    return shop.done("task", "submit", "waiting:buy", '{"id": "o-1"}', "--key", "o-1").strip()
 
 
 def test_a_signal_is_sent_by_id_or_by_workflow_and_key(shop: Shop, task: str) -> None:
@@ -91,6 +109,14 @@ def test_a_signal_that_no_task_takes_is_refused_with_the_remedy(shop: Shop, task
     assert f"no task of sell has the key 'o-1'; kiosk.buy has {task}" in unknown.stderr
     assert shop.call("task", "signal", task, "approval", "yes").exit_code == 2
     assert "a text needs its quotes" in shop.call("task", "signal", task, "approval", "yes").stderr
+    other = shop.done("task", "submit", "kiosk:buy", '{"id": "o-2"}').strip()
+    refusal = shop.call("task", "signal", other, "approval", "true")
+    assert (refusal.exit_code, refusal.stdout) == (4, "")
+    assert (
+        f"task {other} waits for no signal 'approval', now or later; no step of its workflow"
+        in refusal.stderr
+    )
+    assert shop.json("task", "show", other)["signals"] == []
     change(shop, "update makegood_task set state = 'undone'")
     refusal = shop.call("task", "signal", task, "approval", "true")
     assert refusal.exit_code == 4
@@ -118,7 +144,7 @@ def test_a_late_signal_is_listed_as_late(shop: Shop, task: str) -> None:
 
 def test_all_tasks_that_match_get_a_signal_once(shop: Shop, task: str) -> None:
     """The same act again finds it sent; a task that takes it no more refuses, and the other gets it."""
-    other = shop.done("task", "submit", "kiosk:buy", '{"id": "o-2"}', "--key", "o-2").strip()
+    other = shop.done("task", "submit", "waiting:buy", '{"id": "o-2"}', "--key", "o-2").strip()
     command = (
         "task",
         "signal",
@@ -207,7 +233,7 @@ def test_a_task_is_named_by_its_key_as_in_show(shop: Shop, task: str) -> None:
 
 def test_a_submission_again_says_whether_its_task_still_runs(shop: Shop, task: str) -> None:
     """A task that was undone does not run because somebody submits it again."""
-    submission = ("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "o-1")
+    submission = ("task", "submit", "waiting:buy", '{"id": "o-1"}', "--key", "o-1")
     sentence = f"task {task} has this key already, with the same inputs; it is"
     two_starts = shop.call(*submission[:4], "--delay", "1h", "--at", "2035-03-25T02:30Z")
     assert (two_starts.exit_code, "--delay and --at both say when" in two_starts.stderr) == (2, True)
@@ -306,7 +332,7 @@ def test_until_writes_the_answer(shop: Shop) -> None:
             node.client.submit(chat, key, key=key)
         to_a = ("task", "signal", "chat", "word", '"hello"', "--key", "a", "--id", "m-1", "--until", "reply")
         assert json.loads(shop.done(*to_a)) == {"reply": "hello"}
-        answer = shop.json(*to_a, "--timeout", "30s")
+        answer = shop.json(*to_a, "--timeout", "2m")
         assert (answer["signal"], answer["step"], answer["result"]) == ("word", "reply", {"reply": "hello"})
         failure = shop.call("task", "signal", "chat", "word", '"bad"', "--key", "b", "--until", "reply")
         assert failure.exit_code == 1
@@ -321,3 +347,40 @@ def test_until_writes_the_answer(shop: Shop) -> None:
     assert "has no step 'replies'; it has word, reply" in wrong.stderr
     many = shop.call("task", "signal", "word", '"x"', "--filter", "waits:word", "--until", "reply")
     assert many.exit_code == 2
+
+
+NO_CODEC = "takes encoded values of the signal 'approval' only, and this process has no codec of app 'shop'"
+
+
+def test_the_command_encodes_a_signal_with_the_codec_or_the_app(shop: Shop) -> None:
+    (shop.folder / "trips.py").write_text(
+        "import makegood as mg\n"
+        f"codec = mg.codecs.Encrypted({KEYS!r})\n"
+        "shop = mg.App('shop', codec=codec)\n"
+        "approval = shop.signal('approval', dict[str, str])\n"
+        "@shop.agent('desk').action(complete_within='10s', undo=mg.NOTHING)\n"
+        "def note(text: dict[str, str]) -> str:\n"
+        "    return text['note']\n"
+        "@shop.workflow\n"
+        "def ask(name: str) -> str:\n"
+        "    return note(mg.wait_for(approval))\n",
+        encoding="utf-8",
+    )
+    shop.serve("run", "trips:shop")
+    for n in range(3):
+        shop.done("task", "submit", "trips:ask", "x", "--key", f"o-{n}")
+    words = ("task", "signal", "o-0", "approval", f'{{"note": "{CANARY}"}}')
+    refusal = shop.call(*words)
+    assert refusal.exit_code == 4
+    assert NO_CODEC in refusal.stderr
+    assert "pass the app, --check MODULE:APP, or its codec, --codec MODULE:OBJECT" in refusal.stderr
+    for n, option in enumerate((("--check", "trips:shop"), ("--codec", "trips:codec"))):
+        answer = shop.json(*words[:2], f"o-{n}", *words[3:], *option, "--until", "note", "--timeout", "60s")
+        assert answer["result"] == CANARY
+    wrong = shop.call(*words[:-1], '"yes"', "--check", "trips:shop")
+    assert (wrong.exit_code, "the value of signal approval is str" in wrong.stderr) == (2, True)
+    (answer,) = shop.json(
+        "task", "signal", "--filter", "key:o-2", *words[3:], "--codec", "trips:shop", "--yes"
+    )
+    assert answer["verdict"] == "applied"
+    refuse_canary(stored(shop.folder).decode("latin-1"), "the store's file")

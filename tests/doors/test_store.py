@@ -49,7 +49,7 @@ def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
     status = shop.call("store", "status")
     assert status.exit_code == 9
     text = status.stdout
-    assert f"version 0, needs {migrations.needed('sqlite')}: run `makegood store migrate`" in text
+    assert f"version 0, needs {migrations.latest_version('sqlite')}: run `makegood store migrate`" in text
     shop.done("store", "migrate")
     assert "up to date" in shop.done("store", "status")
 
@@ -114,9 +114,9 @@ def older_shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     original = migrations.migrations
     more = migrations.Migration(2, "0002_next", "create table makegood_next (id integer primary key);")
     monkeypatch.setattr(migrations, "migrations", lambda dialect: [*original(dialect), more])
-    migrations.needed.cache_clear()
+    migrations.latest_version.cache_clear()
     yield shop
-    migrations.needed.cache_clear()
+    migrations.latest_version.cache_clear()
 
 
 def test_a_store_that_is_older_than_this_makegood_needs_a_migration_for_status_too(older_shop: Shop) -> None:

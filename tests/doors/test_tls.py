@@ -34,7 +34,7 @@ class Eavesdropper:
             except OSError:
                 return
             with connection:
-                connection.settimeout(10)
+                connection.settimeout(60)
                 try:
                     self._talk(connection)
                 except OSError:

@@ -16,7 +16,7 @@ def damaged_task(shop: Shop) -> str:
         raw.execute("update makegood_step set spec = ? where idx = 1", (b"not JSON",))
     raw.close()
     process = shop.serve("run", "kiosk:kiosk")
-    assert shop.call("task", "watch", task, "--timeout", "20s").exit_code == 6
+    assert shop.call("task", "watch", task, "--timeout", "2m").exit_code == 6
     submit(shop)
     shop.stop(process)
     return task

@@ -27,12 +27,12 @@ def counted_from_the_reply() -> Iterator[None]:
     def believed(self: Term, _start: float) -> float:
         return self._clock.monotonic() + self._settings.belief
 
-    original = Election._elected
+    original = Election._begin_term
 
     async def from_now(self: Election, grant: Grant, _start: float) -> Term | None:
         return await original(self, grant, self._clock.monotonic())
 
-    with patch.object(Term, "_believed", believed), patch.object(Election, "_elected", from_now):
+    with patch.object(Term, "_believable_until", believed), patch.object(Election, "_begin_term", from_now):
         yield
 
 
@@ -206,7 +206,7 @@ class RefusesItsOwn(MemoryLeases):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         record = self._records.get(name)
-        if record is not None and record.holder is not None and self._left(name) > 0:
+        if record is not None and record.holder is not None and self._seconds_left(name) > 0:
             return None
         return await super().acquire(name, holder, nonce, ttl)
 
@@ -237,7 +237,7 @@ class TakenEarly(MemoryLeases):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         record = self._records.get(name)
-        if record is not None and record.nonce != nonce and self._left(name) < record.ttl * 0.4:
+        if record is not None and record.nonce != nonce and self._seconds_left(name) < record.ttl * 0.4:
             self._expires[name] = self._clock.monotonic()
         return await super().acquire(name, holder, nonce, ttl)
 

@@ -31,7 +31,7 @@ class ServerWorld(LeaseWorld):
     """A private server. Everything goes through ``way``, which is open within ``ready``."""
 
     ttl = 15.0
-    slack = 1.0
+    slack = 5.0
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class ServerWorld(LeaseWorld):
     def open(self) -> OpenLeases:
         return self.opened(self.way)
 
-    def opened(self, way: Forwarder | None, timeout: float = 5.0) -> OpenLeases:
+    def opened(self, way: Forwarder | None, timeout: float = 60.0) -> OpenLeases:
         """Open the leases behind a forwarder."""
         assert way is not None
         return open_leases(behind(self.server.url, way.port), timeout=timeout, clock=self.clock)
@@ -56,7 +56,7 @@ class ServerWorld(LeaseWorld):
     @asynccontextmanager
     async def opened_later(self, way: Forwarder) -> AsyncIterator[OpenLeases]:
         """Open the leases when the forwarder has its port, with a short time-out."""
-        async with self.opened(way, self.slack * 0.3) as leases:
+        async with self.opened(way, 0.3) as leases:
             yield leases
 
     async def restart(self) -> None:

@@ -230,11 +230,11 @@ async def test_no_take_is_committed_between_the_guard_and_the_commit(
     ahead = AheadClock()
     place = f"sqlite:///{url}" if store == "sqlite" else url
     async with open_leases(place, clock=ahead) as leases, open_leases(place, clock=ahead) as other:
-        await leases.acquire("lead", "a", "nonce-a", 0.3)
+        await leases.acquire("lead", "a", "nonce-a", 4.0)
         async with transaction("sqlite3" if store == "sqlite" else "asyncpg", url) as connection:
             await term_of(leases, HELD).guard(connection)
             over = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.4, over.set)
+            asyncio.get_running_loop().call_later(4.1, over.set)
             await over.wait()
             going = asyncio.ensure_future(other.acquire("lead", "b", "nonce-b", TTL))
             await asyncio.wait([going], timeout=0.5)

@@ -444,7 +444,7 @@ async def test_a_zookeeper_node_that_vanished_is_taken_after_its_ttl_and_a_folde
         assert grant is not None
         await leases.release(grant)
         assert isinstance(other, zookeeper.ZooKeeperLeases)
-        client = await other._connected()
+        client = await other._connect()
         await zookeeper._answer(client.delete_async("/deleting/a%2Fb c"))
         assert await leases.acquire("a/b c", "b", "m", 15) is None
         clock.ahead += 16
@@ -469,7 +469,7 @@ async def test_nodes_made_under_a_login_are_for_that_user_alone(lease_server: Se
 async def test_a_zookeeper_node_that_serves_something_else_is_refused(lease_server: Servers) -> None:
     async with open_leases(f"{lease_server('zookeeper').url}/mine") as leases:
         assert isinstance(leases, zookeeper.ZooKeeperLeases)
-        client = await leases._connected()
+        client = await leases._connect()
         await zookeeper._answer(client.create_async("/mine/x", b"settings", makepath=True))
         with pytest.raises(ConfigError, match="used for something else"):
             await leases.acquire("x", "b", "m", 15)

@@ -398,7 +398,7 @@ def test_what_is_encoded_is_decoded() -> None:
 def test_addresses_and_names_are_looked_at_early() -> None:
     with pytest.raises(ConfigError, match="'c' is not among the members: a"):
         TcpTransport("c", {"a": "h:1"})
-    for wrong in ("host", "host:", ":1", "host:port", "host:0", "host:70000"):
+    for wrong in ("host", "host:", ":1", "host:port", "host:0", "host:70000", "host:" + "9" * 5000):
         with pytest.raises(ConfigError, match="is not the address of a member"):
             TcpTransport("a", {"a": wrong})
     assert TcpTransport("a", {"a": "[::1]:80"}).members() == ["a"]

@@ -27,7 +27,7 @@ class PlaceLeases(ObservedLeases):
     async def get(self, name: str) -> tuple[Record, Any] | None:
         await asyncio.sleep(0)
         entry = self.place.get(name)
-        return None if entry is None else (Record.decoded(entry[0]), entry[1])
+        return None if entry is None else (Record.decode(entry[0]), entry[1])
 
     async def put(self, name: str, record: Record, expect: Any) -> Any:
         await asyncio.sleep(0)
@@ -37,7 +37,7 @@ class PlaceLeases(ObservedLeases):
         version = self.place[name][1] if name in self.place else None
         if version != expect:
             return None
-        self.place[name] = record.encoded(), (version or 0) + 1
+        self.place[name] = record.encode(), (version or 0) + 1
         return self.place[name][1]
 
     async def disconnect(self) -> None:
@@ -80,15 +80,15 @@ async def test_the_suite(case: LeaseCase) -> None:
 class TrustsItsFirstLook(PlaceLeases):
     """Takes what it has not seen before for old."""
 
-    def _left(self, name: str, record: Record, version: Any) -> float:
-        return super()._left(name, record, version) if name in self._sightings else 0.0
+    def _seconds_left(self, name: str, record: Record, version: Any) -> float:
+        return super()._seconds_left(name, record, version) if name in self._sightings else 0.0
 
 
 class OwnTtl(PlaceLeases):
     """Waits for as long as leases usually last, not as long as this one does."""
 
-    def _left(self, name: str, record: Record, version: Any) -> float:
-        return super()._left(name, replace(record, ttl=PlaceWorld.ttl), version)
+    def _seconds_left(self, name: str, record: Record, version: Any) -> float:
+        return super()._seconds_left(name, replace(record, ttl=PlaceWorld.ttl), version)
 
 
 class RenewsInSilence(PlaceLeases):
@@ -97,15 +97,15 @@ class RenewsInSilence(PlaceLeases):
     async def extend(self, grant: Grant) -> bool:
         if not self._deadlines.holds(grant.nonce):
             return False
-        self._deadlines.granted(grant.nonce, grant.ttl, self._clock.monotonic())
+        self._deadlines.note_grant(grant.nonce, grant.ttl, self._clock.monotonic())
         return True
 
 
 class CountsFromTheFirstSight(PlaceLeases):
     """Does not begin anew when the record has changed."""
 
-    def _left(self, name: str, record: Record, version: Any) -> float:
-        return super()._left(name, record, record.epoch)
+    def _seconds_left(self, name: str, record: Record, version: Any) -> float:
+        return super()._seconds_left(name, record, record.epoch)
 
 
 class SetsWithoutComparing(PlaceLeases):
@@ -127,7 +127,7 @@ class Timeless(GrantDeadlines):
     def holds(self, nonce: str) -> bool:
         return nonce in self._until
 
-    def granted(self, nonce: str, ttl: float, start: float) -> None:
+    def note_grant(self, nonce: str, ttl: float, start: float) -> None:
         self._until[nonce] = start + ttl
 
 

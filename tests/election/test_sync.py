@@ -69,7 +69,7 @@ def test_a_lost_term_is_told_to_the_work_and_its_lease_stays_until_the_work_retu
         stepping = threading.Thread(target=election.step_down, args=(0,))
         for term in election.terms():
             stepping.start()
-            assert term.lost.wait(5)
+            assert term.lost.wait(60)
             with pytest.raises(LeadershipLostError):
                 term.check()
             with elected(url, "b") as other:
@@ -140,7 +140,7 @@ def test_leaving_with_ends_what_goes_on_in_another_thread_before_the_lease_is_gi
         running = threading.Thread(target=election.run, args=(lead,))
         watching = threading.Thread(target=lambda: steps.append(f"saw {len(list(election.watch()))}"))
         running.start()
-        assert start.wait(5)
+        assert start.wait(60)
         watching.start()
         raise KeyError("the main thread")
     running.join(60)
@@ -162,14 +162,14 @@ def test_leaving_with_waits_for_work_that_looks_at_nothing_until_the_deadline_an
 
     def lead(term: SyncTerm) -> None:
         start.set()
-        free.wait(20)
+        free.wait(60)
         ends.append(term.lost.is_set() and term.remaining() == 0)
 
     ends: list[bool] = []
     with elected(url) as election:
         running = threading.Thread(target=election.run, args=(lead,))
         running.start()
-        assert start.wait(5)
+        assert start.wait(60)
     with elected(url, "b") as other:
         assert next(iter(other.terms())).epoch == 2
     free.set()
@@ -203,7 +203,7 @@ def test_leaving_with_while_another_thread_is_just_about_to_contend(url: str) ->
         def slow(work: Callable[[], Coroutine[Any, Any, object]], instead: str) -> object:
             if work.__name__ == "begin":
                 question.set()
-                assert end.wait(5)
+                assert end.wait(60)
             try:
                 return run(work, instead)
             finally:
@@ -213,7 +213,7 @@ def test_leaving_with_while_another_thread_is_just_about_to_contend(url: str) ->
         election._loop.run = slow  # type: ignore[method-assign, assignment]
         running = threading.Thread(target=election.run, args=(print,))
         running.start()
-        assert question.wait(5)
+        assert question.wait(60)
     running.join(60)
     assert not running.is_alive()
 
@@ -229,7 +229,7 @@ def test_work_that_stops_at_check_ends_its_term_and_the_next_one_begins(url: str
                 election.stop()
                 return
             threading.Thread(target=election.step_down, args=(0,)).start()
-            term.lost.wait(5)
+            term.lost.wait(60)
             term.check()
 
         election.run(lead)
@@ -242,7 +242,7 @@ from makegood.election import Election, open_leases
 
 def lead(term):
     print("leads", term.epoch, flush=True)
-    term.lost.wait(20)
+    term.lost.wait(60)
     print("stopped", flush=True)
 
 with Election.sync("lead", open_leases(sys.argv[1]), ttl=6) as election:

@@ -51,7 +51,7 @@ def test_overrun_exit_ends_a_process_whose_work_was_told_to_stop_and_does_not() 
         assert child.stdout is not None
         assert child.stdout.readline() == "leads\n"
         child.terminate()
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=120)
     assert child.returncode == EXIT_CODE
     assert "within one ttl of being asked to" in errors
 
@@ -70,7 +70,7 @@ async def lead(term):
 
 async def main():
     async with open_leases("memory:") as leases:
-        await Election("lead", leases, ttl=1, overrun="exit").run(lead)
+        await Election("lead", leases, ttl=5, overrun="exit").run(lead)
 
 asyncio.run(main())
 """
@@ -87,6 +87,6 @@ def test_the_watchdog_ends_the_process_when_work_has_not_stopped_and_only_then(
     assert "'lead', epoch 3, has not stopped" in capfd.readouterr().err
     punctual = Watchdog("'lead', epoch 4,", lambda: time.monotonic() + 60, time, left.append)
     punctual.start()
-    punctual.done()
+    punctual.stop()
     punctual._thread.join(60)
     assert left == [EXIT_CODE]

@@ -89,10 +89,10 @@ class Exchange:
             if arrives <= due:
                 self.now, _, to, (sender, message) = heapq.heappop(self._under_way)
                 if to in self.alive:
-                    self._send(to, self.alive[to].heard(sender, message, self.now))
+                    self._send(to, self.alive[to].hear(sender, message, self.now))
             else:
                 self.now = due
-                self._send(who, self.alive[who].ticked(self.now))
+                self._send(who, self.alive[who].tick(self.now))
         return True
 
     def agree(self, leader: str, seconds: float) -> bool:

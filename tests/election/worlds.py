@@ -58,7 +58,7 @@ class PostgresWorld(LeaseWorld):
     """An empty database; time passes by setting back what was written."""
 
     ttl = 15.0
-    slack = 1.0
+    slack = 5.0
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class PostgresWorld(LeaseWorld):
         async with Forwarder(parts.port or 5432, host=parts.hostname or "127.0.0.1") as between:
             userinfo = parts.netloc.rpartition("@")[0]
             url = urlunsplit(parts._replace(netloc=f"{userinfo}@127.0.0.1:{between.port}"))
-            async with open_leases(url, timeout=self.slack / 2) as leases:
+            async with open_leases(url, timeout=0.5) as leases:
                 yield leases, partial(setattr, between, "swallow", "everything")
                 between.heal()
 

@@ -22,7 +22,7 @@ from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
 from examples.orders.customers import wanted
 from examples.orders.demo import first, main, opening, parse, store_of
 from examples.orders.private_servers import SERVERS, RabbitServer
-from examples.orders.processes import Place, State, environment, posts
+from examples.orders.processes import Place, State, Wall, environment, posts
 from examples.orders.report import CHECKS, Passage, Report, count_outcomes
 from examples.orders.shop import LIMIT
 from examples.orders.world import ROOT
@@ -176,6 +176,16 @@ def test_further_agents_serve_one_service_each() -> None:
 def test_no_list_of_processes_shows_the_stores_url() -> None:
     """It may hold a password; the processes find it in their environment."""
     assert not any("--store" in post.arguments for post in posts(agents=4))
+
+
+def test_processes_that_do_not_start_are_named_with_what_to_do_and_the_end_of_a_log(tmp_path: Path) -> None:
+    wall = Wall(posts(), tmp_path, settings={}, more={})
+    text = str(wall.late(["stock-1", "stock-2"], 90))
+    assert text.startswith("stock-1, stock-2 did not start, and no other process has for 90 s.")
+    assert "run it again when the machine is idle" in text
+    assert text.endswith("The log of stock-1 is empty.")
+    wall.log("stock-1").write_text("no module named 'shop'\n", encoding="utf-8")
+    assert str(wall.late(["stock-1"], 90)).endswith("The log of stock-1 ends with:\nno module named 'shop'")
 
 
 def test_a_persons_own_settings_do_not_reach_the_wall() -> None:

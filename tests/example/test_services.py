@@ -21,7 +21,7 @@ CHARGE, REFUND = "payments/charge", "payments/refund"
 
 def status(services: Services, path: str, headers: dict[str, str], body: str = "{}") -> tuple[int, str]:
     """A raw request's status and the message or code in the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(services.url).port or 0, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(services.url).port or 0, timeout=60)
     with closing(connection):
         connection.request("POST", path, body, headers)
         response = connection.getresponse()

@@ -36,7 +36,7 @@ def test_killed_under_load_no_answer_is_lost_and_no_effect_is_doubled(services: 
                 pool.submit(charge_until_silence, 8 * start + thread, answers, enough) for thread in range(8)
             ]
             for _ in range(40):
-                assert enough.acquire(timeout=30)
+                assert enough.acquire(timeout=120)
             services.kill()
             for caller in callers:
                 caller.result()

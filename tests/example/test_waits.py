@@ -126,7 +126,7 @@ def test_the_line_names_what_is_waited_for(table: Rows, line: str) -> None:
     [
         (task(1, locked_by=None), [], [node(1, "scheduler-1", "scheduler")], "1 order waits for a Scheduler to claim it"),
         (task(1, locked_by=None), [], [], "1 order waits for a Scheduler, and none is alive"),
-        (task(1, end=5.0), [], [], "1 order ended, and the shop has not read it in its queue yet"),
+        (task(1, end=5.0), [], [], "1 order ended, and the shop has yet to read that in its queue; what a killed reader had taken comes again"),
         (None, [message("o-1", -3.0)], [node(1, "inbox-1", "inbox")], "1 order waits in the queue for the submission process"),
         (None, [message("o-1", -3.0)], [], "1 order waits in the queue, and no submission process is alive"),
         (None, [message("o-1", 4.0)], [], "1 order waits to be delivered again, in 4.0 s"),

@@ -111,7 +111,7 @@ MOST: Final = {
     "scheduler": 0.0,
     "scripts": 7.0,
     "store": 1.4,
-    "story": 12.2,
+    "story": 7.2,
     "supervisor": 0.0,
     "telemetry": 8.4,
     "testing": 0.0,

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from makegood.base.ids import show
 from makegood.errors import StoreError, StoreUnavailableError
+from makegood.model.decision import Decision
 from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store.postgres import PostgresStore
-from makegood.store.signals import OutgoingSignal, Signalled
+from makegood.store.signals import OutgoingSignal, Signalled, TaskKey
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     VALUE,
+    WAITS,
     Hand,
+    Memory,
     agent,
     begin,
     done,
@@ -78,6 +82,37 @@ async def signals(scene: Scene) -> None:
     signal = OutgoingSignal(to=1, name="approval", id="click", value=b"true", step=STEP.decode())
     answer = await scene.store.tasks.signal(signal)
     assert answer == Signalled("click", created=True, task=show(1))
+
+
+async def signals_by_key(scene: Scene) -> None:
+    """The id of its task is found again too."""
+    key = TaskKey("shop", "place_order", "signalled")
+    draft_ = OutgoingSignal(to=key, name="approval", id="click", value=b"true", step=STEP.decode())
+    await scene.store.tasks.signal(replace(draft_, id="second", step=""))
+    assert await scene.store.tasks.signal(draft_) == Signalled("click", created=True, task=show(1))
+
+
+async def signals_together(scene: Scene) -> None:
+    """A later one of those that share a statement."""
+    drafts = [
+        OutgoingSignal(to=1, name="approval", id=id_, value=b"true", step=step)
+        for id_, step in (("a", ""), ("b", ""), ("click", STEP.decode()))
+    ]
+    answers = await asyncio.gather(*map(scene.store.tasks.signal, drafts))
+    assert [(answer.id, answer.created) for answer in answers] == [("a", True), ("b", True), ("click", True)]
+
+
+async def wakes(scene: Scene) -> None:
+    """A single task at rest is claimed without BEGIN."""
+    mine = await running(scene.store, 21)
+    await mine.commit(to_state(mine[21], "error", goal="hold"))
+    await scene.store.tasks.post(21, TaskMessage("undo"))
+
+    def undo(memory: Memory) -> Decision:
+        return to_state(memory, "undoing", goal="undo", cause=MARK.decode())
+
+    assert await scene.scheduler.claim(0, undo, at_rest=[21]) == [21]
+    assert scene.scheduler[21].task.epoch == 2
 
 
 async def commits(scene: Scene) -> None:
@@ -163,7 +198,10 @@ class Write:
 WRITES = {
     "submit": Write(submits, MARK, SEEN + "step where task = 7", 3),
     "submit, some exist": Write(submits_some_that_exist, MARK, SEEN + "step where task in (7, 8, 9)", 3),
-    "signal": Write(signals, STEP, SEEN + "signal where task = 1"),
+    "signal": Write(signals, STEP, SEEN + "signal where id = 'click'"),
+    "signal by key": Write(signals_by_key, STEP, SEEN + "signal where id = 'click'"),
+    "signals together": Write(signals_together, STEP, SEEN + "signal where task = 1", 4),
+    "wake": Write(wakes, MARK, SEEN + "event where task = 21 and position('undoing'::bytea in moves) > 0"),
     "commit": Write(commits, MARK, SEEN + "event where task in (1, 2)", 4),
     "commit with a loser": Write(commits_with_a_loser, MARK, SEEN + "event where task = 1", 2),
     "withdraw": Write(withdraws, MARK, SEEN + "event where task = 2", 2),
@@ -180,7 +218,8 @@ WRITES = {
 
 async def prepared(store: PostgresStore) -> Scene:
     """Two tasks under way: the request of the first is taken, that of the second waits."""
-    scheduler = await running(store, 1)
+    scheduler = await running(store, 1, signals=WAITS, key="signalled")
+    await store.tasks.signal(OutgoingSignal(to=1, name="approval", id="first", value=b"true"))
     payments = await agent(store)
     (request,) = await store.requests.take(payments, [offer(1)])
     await store.tasks.submit([draft(2)])

@@ -97,7 +97,7 @@ class UselessHost:
         await writer.drain()
 
 
-def behind(url: str, *ports: int, query: str = "connect_timeout=1") -> str:
+def behind(url: str, *ports: int, query: str = "connect_timeout=3") -> str:
     """Return a URL whose first hosts are at these ports of loopback."""
     head, _, tail = url.rpartition("@")
     first = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -119,7 +119,7 @@ async def test_a_store_is_found_behind_a_host_of_no_use(url: str, why: str) -> N
 @pytest.mark.parametrize("why", OF_NO_USE)
 async def test_so_are_leases_and_an_outbox(url: str, why: str, db: Any) -> None:
     async with UselessHost(OF_NO_USE[why]) as useless:
-        async with open_leases(behind(url, useless.port), timeout="5s") as leases:
+        async with open_leases(behind(url, useless.port), timeout="30s") as leases:
             assert await leases.acquire(f"reports {why}", "host-1", f"nonce {why}", 0.1) is not None
             assert (await leases.read(f"reports {why}")) is not None
         visits = useless.visits
@@ -196,7 +196,7 @@ async def test_each_address_of_a_name_has_its_share(
         UselessHost(OF_NO_USE[why], "127.0.0.2", server.port) as useless,
         named(monkeypatch, "db.test", ["127.0.0.2", "127.0.0.1"]),
     ):
-        store = PostgresStore(f"{url.replace('@127.0.0.1:', '@db.test:')}?connect_timeout=2")
+        store = PostgresStore(f"{url.replace('@127.0.0.1:', '@db.test:')}?connect_timeout=6")
         await store.open()
         assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert 1 <= useless.visits <= 2
@@ -243,7 +243,7 @@ async def test_a_running_store_leaves_a_server_that_falls_silent(
     url: str, server: PrivateServer, proxy: Proxy
 ) -> None:
     """The way to the first host carries nothing any more; the second one is another way to the same server."""
-    store = PostgresStore(behind(url, proxy.port, query="connect_timeout=1"), patience=1.0)
+    store = PostgresStore(behind(url, proxy.port, query="connect_timeout=3"), patience=1.0)
     await store.open()
     assert (await store.tasks.submit([draft(1)]))[0].is_new
     ring = asyncio.Event()

@@ -4,11 +4,17 @@ import asyncio
 from typing import Any
 
 import asyncpg
+import pytest
 
+import makegood as mg
+from makegood.model.messages import Act, TaskMessage
+from makegood.node.node import Node
 from makegood.store import lanes
 from makegood.store.postgres import PostgresStore, lane_locks
+from makegood.store.postgres import claim as postgres_claim
 from makegood.store.views import Filter
 from makegood.transactions import recognise
+from tests.actors.conftest import QUIET
 from tests.conformance.builders import draft, hand
 from tests.conformance.test_lanes import claim, end, laned, submit
 from tests.waiting import moment
@@ -17,10 +23,10 @@ PARKED = 2**63 - 1
 WAITERS = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 
 
-async def until(db: Any, sql: str, wanted: object) -> None:
+async def until(db: Any, sql: str, value: object) -> None:
     """Wait until a query returns a value."""
-    async with asyncio.timeout(20):
-        while await db.fetchval(sql) != wanted:
+    async with asyncio.timeout(120):
+        while await db.fetchval(sql) != value:
             await moment()
 
 
@@ -36,6 +42,9 @@ async def test_an_end_waits_for_a_claim_that_is_about_to_park_and_wakes_what_it_
         async with other.transaction():  # a claim of another process, up to its commit
             await other.fetch("select 1 from makegood.task where id = 2 for no key update skip locked")
             assert await other.fetch(lane_locks.TRY, [2]) == []
+            assert [tuple(row)[:3] for row in await other.fetch(lanes.TAKEN.postgres, [2])] == [
+                (2, "shop", "ada")
+            ]
             ((_, _, _, free, _, _),) = await other.fetch(lanes.LAST.postgres, ["shop"], ["ada"], [1])
             assert free == 0, "the end is not there yet"
             ending = asyncio.create_task(end(scheduler, 1))
@@ -48,6 +57,29 @@ async def test_an_end_waits_for_a_claim_that_is_about_to_park_and_wakes_what_it_
     assert await claim(scheduler) == [2]
 
 
+async def test_a_lane_that_a_claim_finds_free_is_not_free_for_another_claim(
+    store: PostgresStore, db: Any, url: str
+) -> None:
+    """The other one leaves the lane's tasks as they are: its claim may yet be rolled back."""
+    await submit(store, laned(1, "ada"), laned(2, "ada"))
+    scheduler = await hand(store)
+    other = await asyncpg.connect(url)
+    try:
+        transaction = other.transaction()  # a claim of another process, before its commit
+        await transaction.start()
+        await other.fetch("select 1 from makegood.task where id = 1 for no key update skip locked")
+        assert await other.fetch(lane_locks.TRY, [1]) == []
+        assert await other.fetch(lanes.TAKEN.postgres, [1]) == []
+        await other.execute(lanes._TAKE.postgres, [1])
+        assert await claim(scheduler) == []
+        assert await db.fetchval("select ready_seq from makegood.task where id = 2") < PARKED
+        await transaction.rollback()
+    finally:
+        await other.close()
+    assert await claim(scheduler) == [1]
+    assert await store.lanes.lanes_of(2) == {"ada": "waiting"}
+
+
 async def test_a_claim_does_not_wait_for_a_lane_that_another_transaction_decides_on(
     store: PostgresStore, url: str
 ) -> None:
@@ -56,14 +88,67 @@ async def test_a_claim_does_not_wait_for_a_lane_that_another_transaction_decides
     other = await asyncpg.connect(url)
     try:
         async with other.transaction():
-            await other.fetch(lane_locks.WAIT, [1])
-            async with asyncio.timeout(10):
+            await other.fetch(lane_locks.WAIT, ["shop/ada"])
+            async with asyncio.timeout(120):
                 assert sorted(await claim(scheduler)) == [2, 3]
     finally:
         await other.close()
     (view,) = await store.tasks.find(Filter(ids=(1,)))
     assert view.state == "queued"
     assert await claim(scheduler) == [1], "it was not parked"
+
+
+async def test_a_scheduler_looks_again_at_what_it_left_to_another_transaction(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody wakes it, and it never polls."""
+    app, left, busy = mg.App("shop"), asyncio.Event(), lane_locks.busy
+
+    async def observed(*args: Any) -> set[int]:
+        tasks = await busy(*args)
+        if tasks:
+            left.set()
+        return tasks
+
+    monkeypatch.setattr(lane_locks, "busy", observed)
+
+    @app.workflow(lane=lambda customer: customer)
+    def nothing(customer: str) -> str:
+        return customer
+
+    other = await asyncpg.connect(url)
+    async with Node(app, store, roles=("scheduler",), options=QUIET) as node:
+        try:
+            async with other.transaction():
+                await other.fetch(lane_locks.WAIT, ["shop/ada"])
+                task = await node.client.submit(nothing, "ada")
+                async with asyncio.timeout(120):
+                    await left.wait()
+        finally:
+            await other.close()
+        assert await task.result(timeout=120) == "ada"
+
+
+async def test_a_claim_locks_no_row_of_a_task_on_whose_lanes_another_transaction_decides(
+    store: PostgresStore, db: Any, url: str
+) -> None:
+    """Two that end tasks and claim messages would else wait for each other's rows to make room."""
+    await submit(store, laned(1, "ada"), laned(2, "ada", "bob"), laned(3, "bob"))
+    scheduler = await hand(store)
+    assert await claim(scheduler) == [1]
+    assert await db.fetchval("select ready_seq from makegood.task where id = 2") == PARKED
+    for task in (2, 3):
+        await store.tasks.post(task, TaskMessage("cancel", act=Act(f"act {task}")))
+    ender, claimer = await asyncpg.connect(url), await asyncpg.connect(url)
+    try:
+        async with ender.transaction(), claimer.transaction():
+            await ender.fetch(lane_locks.WAIT, ["shop/ada"])
+            rows = await claimer.fetch(postgres_claim._AT_REST, [2, 3])
+            assert [row["id"] for row in rows] == [3]
+            await ender.fetch("select 1 from makegood.task where id = 2 for no key update nowait")
+    finally:
+        await ender.close()
+        await claimer.close()
 
 
 async def test_an_end_that_is_not_committed_parks_nobody(store: PostgresStore, db: Any, url: str) -> None:
@@ -74,7 +159,7 @@ async def test_an_end_that_is_not_committed_parks_nobody(store: PostgresStore, d
     other = await asyncpg.connect(url)
     try:
         async with other.transaction():
-            await other.fetch(lane_locks.WAIT, [1])
+            await other.fetch(lane_locks.WAIT, ["shop/ada"])
             assert await claim(scheduler) == []
             assert await db.fetchval("select ready_seq from makegood.task where id = 2") < PARKED
     finally:
@@ -93,7 +178,7 @@ async def test_a_callers_transaction_locks_nothing_and_may_commit_late(
         await caller.perform(lambda tx: store.tasks.join(tx, [laned(1, "ada", "lea")]))
         await submit(store, laned(2, "ada"), laned(3, "ada"))
         scheduler = await hand(store)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             assert await claim(scheduler) == [2]
         await transaction.commit()
         assert await claim(scheduler) == []

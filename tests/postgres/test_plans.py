@@ -17,7 +17,7 @@ from makegood.model.plan import Start
 from makegood.store import alerts, lane_lists, lanes, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
 from makegood.store import signals as shared_signals
-from makegood.store.filters import wanted
+from makegood.store.filters import parse_filter
 from makegood.store.postgres import (
     PostgresStore,
     claim,
@@ -31,7 +31,7 @@ from makegood.store.postgres import (
 )
 from makegood.store.records import NO_MOMENT
 from makegood.store.search import matching
-from makegood.transactions.caller import spelled
+from makegood.transactions.caller import spell
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     Hand,
@@ -69,6 +69,7 @@ STATEMENTS = {
     "claim with sleepers": claim.WITH_DUE,
     "claim with sleepers by age": claim.WITH_DUE_AGED,
     "claim at rest": claim._AT_REST,
+    "read unlocked": load.UNLOCKED,
     "claim in lanes": claim.QUEUED,
     "lanes tried": lane_locks.TRY,
     "lanes locked": lane_locks.WAIT,
@@ -77,7 +78,12 @@ STATEMENTS = {
     "parked": lanes.PARK.postgres,
     "next places": lanes.NEXT.postgres,
     "let go": lanes.UNPARK.postgres,
-    "places changed": lanes._MOVE.postgres,
+    "first places": lanes.FIRST.postgres,
+    "lanes taken": lanes.TAKEN.postgres,
+    "places held": lanes._TAKE.postgres,
+    "places left": lanes._LEAVE.postgres,
+    "places given up": lanes._QUIT.postgres,
+    "places queued again": lanes._ENTER.postgres,
     "places before": lanes._BEFORE.postgres,
     "lanes with holders": lane_lists.HELD_LANES.postgres,
     "lanes with waiters": lane_lists.WAITING_LANES.postgres,
@@ -124,6 +130,8 @@ STATEMENTS = {
     "horizon": supervision.HORIZON.postgres,
     "receive": queue_operations.CANDIDATES.postgres,
     "notices due": notice_operations.HOSTS.postgres,
+    "notices given up": notice_operations.GIVEN_UP.postgres,
+    "receivers": alerts.RECEIVERS.postgres,
     "take notices": notice_operations.TAKE.postgres,
     "our notices": notice_operations.OURS.postgres,
     "sent": notice_operations.SENT.postgres,
@@ -131,11 +139,16 @@ STATEMENTS = {
     "the next one": notice_operations.NEXT.postgres,
     "once more": notice_operations.AGAIN.postgres,
     "given up": notice_operations.DEAD.postgres,
-    "signal": spelled(signals._BY_ID, "numeric_dollar"),
+    "signal": spell(signals._BY_ID, "numeric_dollar"),
     "signals of a task": shared_signals._VIEWS.postgres,
-    "signal by key": spelled(signals._BY_KEY, "numeric_dollar"),
-    "signal sent": spelled(signals._QUIETLY, "numeric_dollar"),
-    "signals sent together": signals._SEND_TOGETHER,
+    "signal by key": spell(signals._BY_KEY, "numeric_dollar"),
+    "signal sent": spell(signals._QUIETLY, "numeric_dollar"),
+    "signals looked up": signals.LOOK,
+    "signals sent together": signals.TOGETHER,
+    **{
+        f"signal sent alone, {kind.__name__}, {is_offered}": sql
+        for (kind, is_offered), sql in signals.ALONE.items()
+    },
     "kept": upkeep.KEPT.postgres,
     "removed": upkeep.REMOVE.postgres,
     **{f"removed with it {n}": sql.postgres for n, sql in enumerate(upkeep.REST)},
@@ -147,6 +160,7 @@ FINE = {
     "submit, with attributes": {"(t.shape = s.shape)", "all of generation"},
     "submit, with lanes": {"(t.shape = s.shape)"},
     "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
+    "read unlocked": {"Merge Join", "false"},  # of one task with its parts, which match nothing
     "take": {"all of node_alive"},
     "take a canary": {"all of node_alive"},
     "take by age": {"all of node_alive"},  # only when something isolated waits: who else could take it
@@ -265,6 +279,27 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
         lanes.NEXT.postgres,
         (["shop"], ["ada"]),
         {"lane by lane_waiting", "lane by lane_held", "lane by lane_at_once"},
+    ),
+    "read unlocked": (
+        load.UNLOCKED,
+        ([1], 4096, None),
+        {
+            "task by task_pkey",
+            "step by step_pkey",
+            "request by request_pkey",
+            "inbox by inbox_task",
+            "signal by signal_pkey",
+        },
+    ),
+    "signal sent alone": (
+        signals.ALONE[int, True],
+        (1, 1, 2, b"", "approval", "a", "", b"", b"", [1], 1),
+        {"task by task_pkey", "signal by signal_pkey", "inbox by inbox_task"},
+    ),
+    "signal sent alone by key": (
+        signals.ALONE[shared_signals.TaskKey, False],
+        (1, 1, 2, b"", "approval", "a", "", b"", b"", "shop", "place_order", "k"),
+        {"task by task_key", "signal by signal_pkey"},
     ),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }
@@ -460,7 +495,7 @@ async def test_a_batch_is_found_by_its_index_whatever_else_there_is(
             for n in range(1, 40)
         ]
     )
-    where, values = matching(wanted(text))
+    where, values = matching(parse_filter(text))
     finding = f"select id from makegood.task where {where} order by id desc limit 101"
     counting = f"select state, count(*) from makegood.task where {where} group by state"
     writer = store._database.writers._writers[-1]

@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 import makegood as mg
+from examples.orders.free_port import free_port
 from makegood.election import open_leases
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.options import Options
@@ -37,9 +38,7 @@ def pooler(open_folder: Path, url: str) -> Iterator[Pooled]:
     with contextlib.ExitStack() as stack:
 
         def start(mode: str, **settings: object) -> str:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
+            port = free_port()
             ini, log = open_folder / "pooler.ini", open_folder / "pooler.log"
             options = {"default_pool_size": 2, "ignore_startup_parameters": "extra_float_digits", **settings}
             lines = "".join(f"{name}={value}\n" for name, value in options.items())
@@ -54,7 +53,7 @@ def pooler(open_folder: Path, url: str) -> Iterator[Pooled]:
                 command[1:1] = ["-u", "nobody"]
             with log.open("wb") as out:
                 process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-            stack.callback(process.wait, 10)
+            stack.callback(process.wait, 60)
             stack.callback(process.kill)
             _listening(port, process, log)
             return f"postgresql://{parts.username}@127.0.0.1:{port}/{parts.path.lstrip('/')}"
@@ -63,8 +62,8 @@ def pooler(open_folder: Path, url: str) -> Iterator[Pooled]:
 
 
 def _listening(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait until somebody listens there, for at most 10 s."""
-    end = time.monotonic() + 10
+    """Wait until somebody listens there, for at most 120 s."""
+    end = time.monotonic() + 120
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
@@ -85,7 +84,7 @@ select current_setting('search_path'), current_setting('application_name') like 
 
 async def traces(url: str) -> Traces:
     """Return what another program finds in the sessions that the pooler hands out."""
-    connections = [await asyncpg.connect(url, statement_cache_size=0, timeout=5) for _ in range(3)]
+    connections = [await asyncpg.connect(url, statement_cache_size=0, timeout=60) for _ in range(3)]
     rows = [tuple(await connection.fetchrow(TRACES) or ()) for connection in connections * 2]
     for connection in connections:
         await connection.close()
@@ -116,7 +115,7 @@ async def through_node(url: str) -> None:
 
 async def through_leases(url: str) -> None:
     """A candidate's first try."""
-    async with open_leases(url, timeout="5s") as leases:
+    async with open_leases(url, timeout="60s") as leases:
         await leases.acquire("reports", "host-1", "nonce-1", 15.0)
 
 
@@ -172,7 +171,7 @@ async def test_shared_sessions_are_found_whatever_else_uses_the_pool(pooler: Poo
 
 
 async def test_a_node_works_through_session_pooling_with_five_connections(pooler: Pooled) -> None:
-    url = pooler("session", default_pool_size=5, query_wait_timeout=3)
+    url = pooler("session", default_pool_size=5, query_wait_timeout=60)
     app = mg.App("shop")
     agent = app.agent("counter")
 
@@ -195,14 +194,14 @@ FEW = r"proxy is in between.*default_pool_size"
     "limits",
     [
         {"default_pool_size": 1}, {"default_pool_size": 2}, {"default_pool_size": 9, "max_db_connections": 2},
-        {"default_pool_size": 1, "query_wait_timeout": 1}, {"default_pool_size": 9, "max_client_conn": 1},
+        {"default_pool_size": 1, "query_wait_timeout": 3}, {"default_pool_size": 9, "max_client_conn": 1},
     ],
 )  # fmt: skip
 async def test_a_pooler_with_too_few_connections_is_named(pooler: Pooled, limits: dict[str, int]) -> None:
     """Whether its queue lets a connection wait, ends the wait, or takes no more of them: the error says where connections are lacking."""
     url = pooler("session", **limits)
     with pytest.raises(StoreUnavailableError, match=FEW):
-        await through_node(f"{url}?connect_timeout=2")
+        await through_node(f"{url}?connect_timeout=6")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +228,7 @@ async def test_session_pooling_will_do(pooler: Pooled) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 async def test_doctor_counts_the_connections_of_a_pool_that_is_too_small(pooler: Pooled, size: int) -> None:
-    url = pooler("session", default_pool_size=size, query_wait_timeout=1)
+    url = pooler("session", default_pool_size=size, query_wait_timeout=5)
     (finding,) = [one for one in await PostgresStore(url).admin.examine() if one.check == "pooling"]
     assert finding.severity == "warning"
     assert finding.what == f"the proxy in between had {size} connections for this process, and a Node needs 5"

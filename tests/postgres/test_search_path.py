@@ -77,7 +77,9 @@ class Shop:
 
         @self.app.workflow
         def place_order(order: str) -> str:
-            return charge(order, reserve(order))
+            receipt = charge(order, reserve(order))
+            mg.wait_for("approval", str, timeout=0, otherwise="none")
+            return receipt
 
         @self.app.inbox("orders")
         def accept(order: str, tx: mg.Transaction) -> mg.Plan[str]:

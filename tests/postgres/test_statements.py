@@ -12,17 +12,18 @@ import pytest
 
 from makegood.base.ids import show
 from makegood.client.client import Client
-from makegood.errors import FencedOffError, TaskNotFoundError
+from makegood.errors import FencedOffError, SignalRefused, TaskNotFoundError
 from makegood.model.messages import Alert
 from makegood.model.plan import StepPlan, Template
 from makegood.model.shape import Shape
 from makegood.node.node import Node
-from makegood.store import supervision
+from makegood.store import rows, supervision
 from makegood.store.postgres import PostgresStore
 from makegood.store.postgres.database import _WRITERS
 from makegood.store.queue_records import Outgoing
 from makegood.store.signals import OutgoingSignal, Signalled, TaskKey
 from tests.conformance.builders import (
+    WAITS,
     Hand,
     agent,
     begin,
@@ -85,7 +86,7 @@ async def test_each_batch_is_one_statement_and_one_round_trip(url: str, size: in
         mine = await hand(store)
         payments = await agent(store)
         recorder.since()
-        await store.tasks.submit([draft(n) for n in tasks])
+        await store.tasks.submit([draft(n, signals=WAITS) for n in tasks])
         assert len(recorder.since()) == 1
         assert len(await mine.claim(1000)) == size
         # BEGIN, find and lock, read, write, COMMIT
@@ -99,8 +100,19 @@ async def test_each_batch_is_one_statement_and_one_round_trip(url: str, size: in
         assert len(recorder.since()) == 1
         await store.tasks.inbox(mine.node, 1000)
         assert len(recorder.since()) == 1
-        await store.tasks.signal(OutgoingSignal(to=1, name="approval", id="a", value=b"true"))
-        assert len(recorder.since()) == 2  # read the task, write
+        for id_, count in (("a", 2), ("b", 1)):  # the first one reads what such tasks take
+            await store.tasks.signal(OutgoingSignal(to=1, name="approval", id=id_, value=b"true"))
+            assert len(recorder.since()) == count
+
+
+async def test_a_claim_reads_the_requests_that_replies_have_used_once(url: str) -> None:
+    """To look for them before they are deleted costs as much again; only a second try does so, once one was missing."""
+    async with watched(url) as (store, recorder):
+        mine = await running(store, 1)
+        await store.tasks.submit([draft(2)])
+        recorder.since()
+        assert await mine.claim(decisions=[done(mine[1], 0)]) == [2]
+        assert not any("there as" in statement for statement in recorder.since())
 
 
 async def test_signals_of_one_moment_share_statements_and_each_has_its_answer(url: str) -> None:
@@ -110,7 +122,7 @@ async def test_signals_of_one_moment_share_statements_and_each_has_its_answer(ur
         return OutgoingSignal(to=to, name="approval", id=id_, value=value)
 
     async with watched(url) as (store, recorder):
-        await store.tasks.submit([draft(1), draft(2, key="k")])
+        await store.tasks.submit([draft(1, signals=WAITS), draft(2, key="k", signals=WAITS)])
         await store.tasks.signal(signal(1, "known"))
         recorder.since()
         drafts = [
@@ -128,6 +140,59 @@ async def test_signals_of_one_moment_share_statements_and_each_has_its_answer(ur
     assert [answer.created for answer in signals] == [True] * 101 + [False, False, True, False]
     assert [answer.conflict for answer in signals[101:]] == [False, True, False, True]
     assert [answer.task for answer in signals[99:101]] == [show(1), show(2)]
+
+
+async def test_a_signal_that_is_refused_or_known_writes_nothing(url: str) -> None:
+    """No lock on a row, and no number of a transaction: the server would have to sync its log for that."""
+
+    def signal(id_: str, name: str = "approval") -> OutgoingSignal:
+        return OutgoingSignal(to=1, name=name, id=id_, value=b"true")
+
+    async with watched(url) as (store, _):
+        await store.tasks.submit([draft(1, signals=WAITS)])
+        connection = await asyncpg.connect(url)
+        for id_ in "ab":
+            assert (await store.tasks.signal(signal(id_))).created
+        next_number = "select pg_snapshot_xmax(pg_current_snapshot())::text"
+        before = await connection.fetchval(next_number)
+        assert not (await store.tasks.signal(signal("b"))).created
+        with pytest.raises(SignalRefused):
+            await store.tasks.signal(signal("c", name="other"))
+        assert await connection.fetchval(next_number) == before
+        await store.tasks.signal(signal("c"))
+        assert await connection.fetchval(next_number) != before
+        await connection.close()
+
+
+async def test_tasks_that_take_different_signals_have_each_their_own_judged(url: str) -> None:
+    """Although a process assumes that a task takes what the one before took, and an input looks like its signals."""
+    typed = (("approval", '{"type":"object","properties":{"by":{"type":"string","default":"desk"}}}'),)
+    looks_alike = b'{"x":[],"signals":[["approval",""],["payment",""]]}'
+
+    async def send(to: int, value: bytes, name: str = "approval") -> bytes:
+        answer = await store.tasks.signal(OutgoingSignal(to=to, name=name, id=f"{value!r}", value=value))
+        assert answer.created
+        return value
+
+    async with watched(url) as (store, _):
+        await store.tasks.submit(
+            [
+                draft(1, signals=(("approval", ""), ("payment", ""))), draft(2, signals=typed),
+                draft(3, inputs=(looks_alike,)),
+            ]
+        )  # fmt: skip
+        for round_ in (b"1", b"2"):
+            assert await send(1, round_)
+            with pytest.raises(SignalRefused, match="must be an object"):
+                await send(2, round_)
+            with pytest.raises(SignalRefused, match="waits for no signal"):
+                await send(3, round_)
+            await send(1, round_, name="payment")
+        await send(2, b"{}")
+        connection = await asyncpg.connect(url)
+        body = await connection.fetchval("select body from makegood.inbox where task = 2")
+        assert rows.read_message(body, 1).value == b'{"by":"desk"}'
+        await connection.close()
 
 
 async def test_calls_that_come_while_a_commit_runs_share_the_next(url: str) -> None:

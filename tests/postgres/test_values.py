@@ -149,7 +149,7 @@ async def test_what_was_left_far_behind_is_found_by_a_sweep(store: PostgresStore
     mine = await hand(store)
     await store.tasks.submit([draft(n) for n in range(1, 4)])
     assert len(await mine.claim(10)) == 3
-    store.tasks.claims.passed(("pending", 0), 1e18)
+    store.tasks.claims.advance(("pending", 0), 1e18)
     await store.tasks.submit([draft(4)])
     assert await db.fetchval("select ready_seq from makegood.task where id = 4") < 1e17
     assert await mine.claim(10) == [4]
@@ -158,6 +158,6 @@ async def test_what_was_left_far_behind_is_found_by_a_sweep(store: PostgresStore
 async def test_a_message_far_behind_is_found_by_a_sweep(store: PostgresStore) -> None:
     mine = await running(store, 1)
     await store.tasks.inbox(mine.node, 10)
-    store.tasks.messages.passed(("inbox", mine.node), 1_000_000)
+    store.tasks.messages.advance(("inbox", mine.node), 1_000_000)
     await store.tasks.post(1, TaskMessage("cancel"))
     assert [m.kind for m in (await store.tasks.inbox(mine.node, 10)).messages[1]] == ["cancel"]

@@ -18,6 +18,10 @@ from tests.processes.fault_points import end_now, stop_now
 BRIEF = mg.Recover(threshold=2, wait="100ms", extended="300ms")
 HASTY = mg.Recover(threshold=0, wait="100ms", extended="200ms")
 ONCE = mg.Retry(tries=1)
+GRIND = 6.0
+"""Seconds after which the agent itself finds that ``grind`` is late. All else has minutes, which no test waits for: see ``World.overdue``."""
+HEARTBEAT = 6.0
+"""Seconds from one heartbeat of ``transfer`` to its deadline."""
 
 
 @dataclass
@@ -76,7 +80,7 @@ def meet(fault: str, when: str) -> None:
     elif fault == "permanent" and when == "before":
         raise mg.Permanent("the service will never do that")
     elif fault == f"later {when}":
-        raise mg.Later("2s", "the service is closed")
+        raise mg.Later("6s", "the service is closed")
 
 
 def bring_about(order: Order) -> str:
@@ -121,7 +125,7 @@ async def free(order: Order, *, result: str | None) -> None:
     await asyncio.to_thread(take_back, order)
 
 
-@till.action(complete_within="1.5s", retry=ONCE, recover=BRIEF)
+@till.action(complete_within="2m", retry=ONCE, recover=BRIEF)
 def charge(order: Order, held: str) -> str:
     return bring_about(order)
 
@@ -131,7 +135,7 @@ def refund(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@van.action(complete_within="20s", retry=ONCE, recover=BRIEF)
+@van.action(complete_within="2m", retry=ONCE, recover=BRIEF)
 async def send(order: Order, paid: str) -> str:
     return await asyncio.to_thread(bring_about, order)
 
@@ -163,7 +167,7 @@ def unstamp(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@till.action(complete_within="1.5s", retry=ONCE, recover=HASTY)
+@till.action(complete_within="2m", retry=ONCE, recover=HASTY)
 def bet(order: Order, held: str) -> str:
     return bring_about(order)
 
@@ -173,7 +177,7 @@ def call_off(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@till.action(complete_within="1.5s", retry=ONCE, recover=BRIEF)
+@till.action(complete_within="2m", retry=ONCE, recover=BRIEF)
 def book(order: Order, held: str) -> str:
     return bring_about(order)
 
@@ -188,7 +192,7 @@ def find_booking(order: Order, held: str) -> mg.Happened[str] | mg.NotHappened:
     return look(order)
 
 
-@mill.action(complete_within="1s", retry=ONCE, recover=BRIEF)
+@mill.action(complete_within=GRIND, retry=ONCE, recover=BRIEF)
 def grind(order: Order, held: str) -> str:
     return bring_about(order)
 
@@ -208,8 +212,8 @@ def scratch(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@still.action(  # twice a process's life: a death is known when its silence is judged, however slow the machine
-    complete_within="3s", retry=ONCE, recover=mg.Recover(threshold=1, wait="100ms", extended="200ms")
+@still.action(
+    complete_within="2m", retry=ONCE, recover=mg.Recover(threshold=1, wait="100ms", extended="200ms")
 )
 def brew(order: Order, held: str) -> str:
     return bring_about(order)
@@ -220,7 +224,7 @@ def pour_away(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@moon.action(complete_within="20s", retry=ONCE, recover=BRIEF)
+@moon.action(complete_within="2m", retry=ONCE, recover=BRIEF)
 def land(order: Order, held: str) -> str:
     return bring_about(order)
 
@@ -230,13 +234,13 @@ def leave(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@bank.action(complete_within="2s", extend_up_to="2h", retry=ONCE, recover=BRIEF, cancellable=True)
+@bank.action(complete_within=HEARTBEAT, extend_up_to="2h", retry=ONCE, recover=BRIEF, cancellable=True)
 async def transfer(order: Order) -> str:
     """Work of two hours with a heartbeat, until it has arrived."""
     begin(order, "do")
     call = mg.current_call()
     while not (folder() / "arrived").exists():
-        await call.extend("2s")
+        await call.extend(HEARTBEAT)
         await asyncio.sleep(0.1)
     return await asyncio.to_thread(bring_about, order)
 
@@ -246,17 +250,17 @@ def send_back(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@app.workflow(complete_within="5m")
+@app.workflow(complete_within="10m")
 def move(order: Order) -> str:
     """One step that takes as long as it takes."""
     return transfer(order)
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def fill(order: Order) -> str:
     """Three steps in a row, over three agents."""
-    held = hold(order)
-    paid = charge(order, held)
+    reservation = hold(order)
+    paid = charge(order, reservation)
     return send(order, paid)
 
 
@@ -266,88 +270,88 @@ def mail(order: Order) -> str:
     return stamp(order)
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def buy(order: Order) -> str:
     """Two steps, the short one first."""
     return send(order, charge(order, "at once"))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def wager(order: Order) -> str:
     """Two steps, the first of which takes little time to undo."""
     return send(order, bet(order, "at once"))
 
 
-@app.workflow(complete_within="5m")
+@app.workflow(complete_within="10m")
 def carry(order: Order) -> str:
     """Two steps with all the time in the world."""
     return haul(order, hold(order))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def gamble(order: Order) -> str:
     """The second step is undone after its second failure."""
     return bet(order, hold(order))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def reserve(order: Order) -> str:
     """The second step can be asked whether it happened."""
     return book(order, hold(order))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def poison(order: Order) -> str:
     """The second step has an agent of its own, which may be killed again and again."""
     return brew(order, hold(order))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def process(order: Order) -> str:
     """The second step's agent has one slot."""
     return grind(order, hold(order))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def deliver(order: Order) -> str:
     """The first step's agent has one slot; another step follows."""
     return send(order, grind(order, "at once"))
 
 
-@app.workflow(complete_within="5m")
+@app.workflow(complete_within="10m")
 def finish(order: Order) -> str:
     """As ``deliver``, with all the time in the world."""
     return haul(order, polish(order, "at once"))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def explore(order: Order) -> str:
     """The second step's agent is not deployed everywhere."""
     return land(order, hold(order))
 
 
-REST = 1.5
-"""Seconds for which ``rest`` sleeps."""
+REST = 6.0
+"""Seconds for which ``rest`` sleeps: long enough to be seen asleep."""
 word = app.signal("word", str)
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def rest(order: Order) -> str:
     """Three steps in a row, with a sleep after the first."""
-    held = hold(order)
+    reservation = hold(order)
     mg.sleep(REST)
-    return send(order, charge(order, held))
+    return send(order, charge(order, reservation))
 
 
-@app.workflow(complete_within="2m")
+@app.workflow(complete_within="10m")
 def ask_first(order: Order) -> str:
     """Three steps in a row, with a person's word after the first."""
-    held = hold(order)
-    mg.wait_for(word, timeout="1m")
-    return send(order, charge(order, held))
+    reservation = hold(order)
+    mg.wait_for(word, timeout="5m")
+    return send(order, charge(order, reservation))
 
 
-@app.workflow(complete_within="1m")
+@app.workflow(complete_within="10m")
 def ring() -> None:
     """No action: what a schedule fires."""
     mg.sleep("10ms")

@@ -105,7 +105,7 @@ class Seen(Doubled):
         self._fault = fault
         self._trace = (folder / f"{name}.trace").open("a", buffering=1, encoding="utf-8")
         self._shut = False
-        self.schedules = SeenSchedules(store.schedules, self._note, self._at)
+        self.schedules: Any = SeenSchedules(store.schedules, self._note, self._at)
 
     def shut(self) -> None:
         """Close the trace."""

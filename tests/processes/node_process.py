@@ -17,6 +17,7 @@ from makegood import App, MakegoodError, Node
 from makegood.options import Options
 from makegood.store import Store, open_store
 from makegood.store.sqlite import SQLiteStore
+from makegood.supervisor import supervisor
 from tests.processes.fault_points import Fault, Seen
 
 UNUSABLE = 3
@@ -49,6 +50,7 @@ async def live(arguments: argparse.Namespace) -> None:
     module, _, name = arguments.app.partition(":")
     app: App = getattr(importlib.import_module(module), name)
     options = Options(**arguments.options)
+    supervisor.UNRESPONSIVE_INTERVALS = 1200  # a Scheduler that waits for a busy machine is not unresponsive
     real = store_of(arguments.store, options.poll_every)
     observer = Seen(real, arguments.folder, arguments.name, arguments.fault)
     await real.open(migrate=True)

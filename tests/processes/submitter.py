@@ -1,6 +1,6 @@
-"""Submits tasks for some seconds, and writes the id of each acknowledged one.
+"""Submits tasks until it is killed, and writes the id of each acknowledged one.
 
-``python -m tests.processes.submitter URL SECONDS PAGES AT_ONCE [slow]``. ``PAGES``: the length of SQLite's log at which this
+``python -m tests.processes.submitter URL PAGES AT_ONCE [slow]``. ``PAGES``: the length of SQLite's log at which this
 process merges it. ``AT_ONCE``: tasks submitted together. ``slow``: a merge waits before its lock, and in the moment in which the WAL-reset bug strikes.
 """
 
@@ -34,16 +34,13 @@ def order(number: int) -> None:
     call(number)
 
 
-async def submit(url: str, seconds: float, at_once: int) -> None:
-    """Submit until the time is over."""
-    end = time.monotonic() + seconds
+async def submit(url: str, at_once: int) -> None:
+    """Submit on and on."""
     async with mg.Client(url) as client:
         for number in itertools.count():
             tasks = await asyncio.gather(*(client.submit(order, number) for _ in range(at_once)))
             sys.stdout.write("".join(f"task {task.id}\n" for task in tasks))
             sys.stdout.flush()
-            if time.monotonic() > end:
-                return
 
 
 class SlowCheckpoints(Tape):
@@ -63,13 +60,13 @@ class SlowCheckpoints(Tape):
 
 def main() -> None:
     """Submit."""
-    url, seconds, pages, at_once, *how = sys.argv[1:]
+    url, pages, at_once, *how = sys.argv[1:]
     sqlite_log.PAGES = int(pages)  # type: ignore[misc]
     with ExitStack() as stack:
         if how:
             sqlite_log._PAUSE = 0.0
             stack.enter_context(listening(Path(url.removeprefix("sqlite:///")).parent, SlowCheckpoints()))
-        asyncio.run(submit(url, float(seconds), int(at_once)))
+        asyncio.run(submit(url, int(at_once)))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ async def test_agent_killed_after_the_effect(world: World) -> None:
 
 
 async def charged_again(world: World, task: TaskHandle[Any]) -> None:
-    """See that the second attempt at ``charge`` ended the matter, one failure counted."""
+    """Let the deadline of the first process pass; see that the second attempt at ``charge`` ended the matter, one failure counted."""
+    await world.overdue(world.children["till-1"])
     view = await world.ended(task, "processed")
     assert (view.epoch, view.failure_count) == (1, 1)
     assert await world.steps(task) == CHARGED_AGAIN
@@ -70,6 +71,7 @@ async def test_agent_killed_after_the_effect_of_a_step_that_can_be_asked(world: 
         task = await world.submit(fault_app.reserve, "a", {"book": ["kill after"]})
         await world.dies(first)
         world.start("till-2", "agent", agents=["till"])
+        await world.overdue(first)
         view = await world.ended(task, "processed")
         assert view.failure_count == 1
         assert (await world.steps(task))["book"] == ("done", 2, 1, 1)
@@ -88,6 +90,7 @@ async def test_agent_killed_in_an_undo(world: World) -> None:
         await world.dies(first)
         assert world.service.calls("bet", "undo") == ["undone"]
         world.start("till-2", "agent", agents=["till"])
+        await world.overdue(first)
         view = await world.ended(task, "undone")
         assert view.failure_count == 1
         assert await world.steps(task) == {"bet": ("undone", 3, 1, 1), "send": ("failed", 1, 1, 0)}
@@ -104,6 +107,7 @@ async def test_reply_after_complete_by(world: World) -> None:
         task = await world.submit(fault_app.fill, "a")
         await world.until(lambda: slow.struck() == "answering wait", "the reply is on its way", slow)
         world.start("till-2", "agent", agents=["till"])
+        await world.overdue(slow)
         await world.ended(task, "processed")
         assert world.service.calls("charge") == ["done", "repeated"]
         before = (await world.view(task), await world.steps(task))
@@ -195,8 +199,10 @@ async def test_agent_stopped_until_its_step_was_undone(world: World) -> None:
         task = await world.submit(fault_app.gamble, "a", {"bet": ["stop before", "kill before"]})
         await world.stops(sleeper)
         second = world.start("till-2", "agent", agents=["till"])
+        await world.overdue(sleeper)
         await world.dies(second)
         world.start("till-3", "agent", agents=["till"])
+        await world.overdue(second)
         view = await world.ended(task, "undone")
         assert view.failure_count == 2
         steps = {"hold": ("undone", 2, 1, 0), "bet": ("undone", 3, 1, 0)}
@@ -213,6 +219,7 @@ async def test_agent_stopped_until_its_step_was_undone(world: World) -> None:
 async def woken_in_vain(world: World, sleeper: Child) -> None:
     """Resume a stopped agents' process and see that its reply is refused and that it lives on under a new number."""
     assert sleeper.trace("answer") == []
+    await world.declared_dead(sleeper)
     sleeper.resume()
     answers = await world.until(lambda: sleeper.trace("answer"), "the late reply arrives", sleeper)
     assert [entry["accepted"] for entry in answers] == [[False]]

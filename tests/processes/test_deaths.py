@@ -60,6 +60,7 @@ async def test_agent_stopped_and_taken_for_dead(world: World) -> None:
 
         slow: Child = await world.until(asleep, "one of the agents stops itself")
         slow.settle()
+        await world.declared_dead(slow)
         await resumed(world, task, ["done", "repeated"])
         slow.resume()
         (answer,) = await world.until(lambda: slow.trace("answer"), "it answers", slow)

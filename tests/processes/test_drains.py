@@ -96,35 +96,42 @@ async def test_sigterm_ends_although_an_action_hangs(world: World) -> None:
         task = await world.submit(fault_app.process, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", agent)
         agent.terminate()
-        assert await world.ends(agent, limit=8) == 0
+        assert await world.ends(agent) == 0
         assert "still running after the drain's 0.5 s, so nobody will hear its answer" in agent.log()
         (world.folder / "free").touch()
         world.start("mill-2", "agent", agents=["mill", "shelf"])
+        await world.overdue(agent)
         view = await world.ended(task, "processed")
         assert view.failure_count == 1
         assert world.service.calls("grind") == ["done", "repeated"]
         world.audit({"a": {"hold": 1, "grind": 1}})
 
 
-async def test_a_second_sigterm_at_once_is_the_same_and_a_later_one_ends_without_draining(
+async def test_a_second_signal_at_once_is_the_same_and_a_later_one_ends_without_draining(
     world: World,
 ) -> None:
-    """`timeout` signals the process and its group: that must drain. Who asks again later wants no more waiting, and it is logged."""
+    """`timeout` signals the process and its group: that must drain. Who asks again later wants no more waiting, and it is logged.
+
+    Two that are at once on any machine: of two kinds, to a process that is stopped.
+    """
     async with world:
         first = world.start("all-1", "scheduler", "agent", "supervisor", drain=60.0)
         await world.started(first)
         task = await world.submit(fault_app.deliver, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", first)
-        first.terminate()
-        await asyncio.sleep(0.05)
-        first.terminate()
+        first.stop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            first.process.send_signal(number)
+        first.resume()
+        await world.until(lambda: "draining" in first.log(), "it drains", first)
         await asyncio.sleep(SAME + 0.1)
-        assert first.alive(), "it drains"
+        assert first.alive()
         first.terminate()
         assert await world.ends(first) == -signal.SIGTERM
         assert "SIGTERM once more: this process ends at once, and what runs in it is in doubt" in first.log()
         (world.folder / "free").touch()
         world.start("all-2", "scheduler", "agent", "supervisor")
+        await world.overdue(first)
         view = await world.ended(task, "processed")
         assert view.failure_count >= 1
         assert world.service.calls("grind") == ["done", "repeated"]
@@ -142,22 +149,26 @@ async def test_several_processes_woken_without_polling(world: World) -> None:
         ]
         agents = [world.start(f"agent-{n}", "agent", poll_every=None, slots=1) for n in (1, 2)]
         await world.started(*schedulers, *agents)
-        tasks = [await world.submit(fault_app.carry, f"o{n}") for n in range(20)]
-        for task in tasks:
-            view = await world.ended(task, "processed")
-            assert (view.epoch, view.failure_count) == (1, 0)
-            assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
-        for scheduler in schedulers:
-            assert any(entry["claimed"] for entry in scheduler.trace("commit")), (
-                f"{scheduler.name} claimed nothing"
-            )
-        for agent in agents:
-            assert agent.trace("take"), f"{agent.name} took nothing"
+        tasks: list[TaskHandle[Any]] = []
+
+        def idle() -> list[str]:
+            """Who has done nothing yet: which process a busy machine lets run first is chance."""
+            idle = [agent.name for agent in agents if not agent.trace("take")]
+            return idle + [s.name for s in schedulers if not any(e["claimed"] for e in s.trace("commit"))]
+
+        while len(tasks) < 20 or (idle() and len(tasks) < 400):
+            more = [await world.submit(fault_app.carry, f"o{len(tasks) + n}") for n in range(20)]
+            for task in more:
+                view = await world.ended(task, "processed")
+                assert (view.epoch, view.failure_count) == (1, 0)
+                assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
+            tasks += more
+        assert not idle()
         claims = [task for s in schedulers for entry in s.trace("commit") for task in entry["claimed"]]
         assert sorted(claims) == sorted(task.number for task in tasks)
-        assert (world.service.arrivals("hold"), world.service.arrivals("haul")) == (20, 20)
+        assert [world.service.arrivals(step) for step in ("hold", "haul")] == [len(tasks)] * 2
         assert await world.left_over() == []
-        world.audit({f"o{n}": {"hold": 1, "haul": 1} for n in range(20)})
+        world.audit({f"o{n}": {"hold": 1, "haul": 1} for n in range(len(tasks))})
 
 
 async def nothing_lost(world: World, task: TaskHandle[Any]) -> None:

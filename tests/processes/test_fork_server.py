@@ -47,7 +47,7 @@ def test_it_runs_a_module_with_all_that_a_program_has_of_its_own(
     chances = set()
     for code in ("3", "0"):
         process = launch(fork_server, tmp_path, code)
-        assert process.wait(10) == process.poll() == int(code)
+        assert process.wait(60) == process.poll() == int(code)
         context, numbers, *rest = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
         program = str(tmp_path / "program.py")
         assert context == f'["__main__", ["{program}", "{code}"], "{tmp_path}", "yes", false, true]'
@@ -67,5 +67,5 @@ def test_its_end_is_seen_and_waited_for_only_so_long(fork_server: ForkServer, tm
     fork_server.close()
     assert process.poll() is None, "what was forked goes on"
     process.kill()
-    assert process.wait(10) == process.returncode == -signal.SIGKILL
+    assert process.wait(60) == process.returncode == -signal.SIGKILL
     process.kill()

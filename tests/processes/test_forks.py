@@ -40,7 +40,8 @@ def ended_well(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_child_finds_no_mutex_of_sqlite_locked() -> None:
+def test_a_child_finds_no_mutex_of_sqlite_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "PATIENCE", 60.0)  # two threads that never rest leave a fork little room
     over = threading.Event()
 
     def work() -> None:

@@ -58,7 +58,7 @@ async def test_inboxes_killed_around_their_transactions(world: World) -> None:
         async def empty() -> bool:
             return not await world.client.messages()
 
-        await world.until(empty, "the queue is empty", limit=60)
+        await world.until(empty, "the queue is empty")
         assert await orders(world) == ids
         tasks = await world.client.find(Filter(limit=10_000))
         assert len(tasks) == len(ids)
@@ -114,7 +114,7 @@ async def test_relays_killed_between_take_over_and_deletion(world: World, outbox
         async def empty() -> bool:
             return not await execute(outbox, "select key from makegood_outbox")
 
-        await world.until(empty, "the outbox is empty", limit=60)
+        await world.until(empty, "the outbox is empty")
         views = await world.client.messages("orders", limit=10_000)
         # Each of several relays skips the entries that another one holds.
         assert sorted(view.message.id for view in views) == keys

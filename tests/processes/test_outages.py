@@ -34,8 +34,8 @@ async def test_store_away_for_ten_seconds_with_tasks_in_flight(
     server: PrivateServer | None = request.getfixturevalue("server") if store == "postgres" else None
     url = server.url if server is not None else f"sqlite:///{folder}/store.db"
     async with World(folder, url) as world:
-        crew = [  # the lease outlasts the outage: the same term must know that it has seen nothing meanwhile
-            world.start(role, role, supervise_every=2.0, starved_after=120.0, lease=120.0)
+        crew = [  # lives end in the outage; the lease outlasts it: the same term must know that it has seen nothing meanwhile
+            world.start(role, role, supervise_every=6.0, dead_after=8.0, lease=600.0)
             for role in ("scheduler", "agent", "supervisor")
         ]
         await world.started(*crew)
@@ -48,11 +48,9 @@ async def test_store_away_for_ten_seconds_with_tasks_in_flight(
             await asyncio.sleep(10)
         supervisor = crew[2]
         count = len(supervisor.trace("pass"))
-        await world.until(
-            lambda: len(supervisor.trace("pass")) > count, "a pass after the outage", *crew, limit=60
-        )
+        await world.until(lambda: len(supervisor.trace("pass")) > count, "a pass after the outage", *crew)
         for task in [slow, *tasks]:
-            view = await world.ended(task, "processed", limit=60)
+            view = await world.ended(task, "processed")
             assert (view.failure_count, view.epoch) == (0, 1)
             assert await world.steps(task) == CARRIED
         assert all(child.alive() for child in crew)
@@ -80,9 +78,7 @@ async def away(world: World, server: PrivateServer | None) -> AsyncIterator[None
     began = time.monotonic()
     yield
     agent = world.children["agent"]
-    await world.until(
-        lambda: TOLD.search(agent.log()), "the lock is waited for no longer", agent, holder, limit=30
-    )
+    await world.until(lambda: TOLD.search(agent.log()), "the lock is waited for no longer", agent, holder)
     assert time.monotonic() - began >= 10
     holder.kill()
 
@@ -150,9 +146,9 @@ async def test_wrong_password_postgres(folder: Path, server: PrivateServer) -> N
     async with World(folder, url) as world:
         task = await world.submit(fault_app.carry, "a")
         child = world.start("barred", "scheduler", "agent", url=wrong)
-        assert await world.ends(child, limit=8) == UNUSABLE
+        assert await world.ends(child) == UNUSABLE
         plain = world.launch("told", ["makegood", "scheduler", "--store", wrong])
-        assert await world.ends(plain, limit=8) == USAGE
+        assert await world.ends(plain) == USAGE
         for log in (child.log(), plain.log()):
             assert "refuses this user or password" in log
             assert "user postgres" in log

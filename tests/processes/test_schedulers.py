@@ -128,6 +128,7 @@ async def test_scheduler_killed_with_a_request_in_memory(world: World) -> None:
         assert count == len(refs) - 1
         world.start("both-2", "scheduler", "agent")
         world.start("supervisor", "supervisor")
+        await world.overdue(first)
         view = await world.ended(task, "processed")
         assert (view.epoch, view.failure_count) == (2, 2)
         assert await world.steps(task) == {"charge": ("done", 2, 1, 1), "send": ("done", 1, 1, 0)}
@@ -165,6 +166,7 @@ async def test_scheduler_stopped_past_its_life_and_resumed(world: World) -> None
         await world.stops(sleeper, "deciding")
         old = sleeper.number()
         second = world.start("second", "scheduler")
+        await world.declared_dead(sleeper)
         await world.ended(task, "processed")
         before = (await world.view(task), await world.steps(task), len(await world.history(task)))
         assert (before[0].epoch, before[0].failure_count) == (2, 1)
@@ -197,10 +199,12 @@ async def test_scheduler_stopped_with_a_retry_in_its_hands(world: World) -> None
         await world.started(sleeper, agent, others, supervisor)
         task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(agent)
+        await world.overdue(agent)
         await world.stops(sleeper, "retrying")
         assert (await world.steps(task))["charge"] == ("in_doubt", 1, 1, 1)
         world.start("second", "scheduler")
         world.start("till-2", "agent", agents=["till"])
+        await world.declared_dead(sleeper)
         view = await world.ended(task, "processed")
         before = (view.epoch, view.failure_count, await world.steps(task), len(await world.history(task)))
         steps = {"hold": ("done", 1, 1, 0), "charge": ("done", 2, 1, 1), "send": ("done", 1, 1, 0)}

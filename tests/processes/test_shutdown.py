@@ -77,8 +77,8 @@ async def test_sigterm_ends_a_process_whose_function_does_not_heed_its_cancellat
         await world.until((world.folder / "runs").exists, "the function runs", run)
         began = time.monotonic()
         run.terminate()
-        assert await world.ends(run, limit=20) == 0
-        assert DRAIN < time.monotonic() - began < DRAIN + GRACE + 10
+        assert await world.ends(run) == 0
+        assert time.monotonic() - began > DRAIN
         assert f"this process ends now, {GRACE:g} s after its node" in run.log()
         if how == "loads":
             assert "ignores its cancellation" in run.log()

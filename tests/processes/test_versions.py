@@ -116,7 +116,7 @@ class Fleet:
         bare = {name: value for name, value in os.environ.items() if not name.startswith("MAKEGOOD_")}
         return bare | {
             "PYTHONPATH": f"{self.sources[version]}{os.pathsep}{ROOT}", "VERSION": version, "MAKEGOOD_STORE": self.url,
-            "EFFECTS": str(self.folder / "effects"), "MAKEGOOD_DEAD_AFTER": "3s", "MAKEGOOD_SUPERVISE_EVERY": "0.5s",
+            "EFFECTS": str(self.folder / "effects"), "MAKEGOOD_DEAD_AFTER": "10m", "MAKEGOOD_SUPERVISE_EVERY": "0.5s",
         }  # fmt: skip
 
     def kill(self, name: str) -> None:
@@ -209,7 +209,7 @@ async def test_two_versions_share_a_store_and_each_other_s_tasks(
 async def _running(fleet: Fleet, name: str) -> None:
     """Wait until a process says that it runs."""
     log = fleet.folder / f"{name}.log"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while "drains and stops" not in log.read_text():
             assert fleet.running[name].poll() is None, log.read_text()
             await asyncio.sleep(0.05)
@@ -218,7 +218,7 @@ async def _running(fleet: Fleet, name: str) -> None:
 async def _end(handle: mg.TaskHandle[str]) -> str:
     """Return the state that a task ends in."""
     try:
-        await handle.result(timeout="2m")
+        await handle.result(timeout="4m")
     except mg.TaskUndone:
         return "undone"
     return "processed"

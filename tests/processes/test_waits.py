@@ -16,7 +16,7 @@ from tests.processes.world import Child, World
 
 WAITS = {"sleep": fault_app.rest, "word": fault_app.ask_first}
 ONCE = {"hold": ("done", 1, 1, 0), "charge": ("done", 1, 1, 0), "send": ("done", 1, 1, 0)}
-BRIEF, LONG = 0.1, 60.0
+BRIEF, LONG = 0.1, 600.0
 """Seconds of ``linger``: a task that waits is let go at once, or stays with its Scheduler."""
 
 pytestmark = pytest.mark.parametrize("wait", WAITS)
@@ -103,6 +103,7 @@ async def test_scheduler_stopped_when_it_is_about_to_let_a_task_go(world: World,
         task = await world.submit(WAITS[wait], "a")
         await world.stops(sleeper, "resting")
         second = world.start("second", "scheduler", linger=BRIEF)
+        await world.declared_dead(sleeper)
         await waits(world, task, wait, "sleeping", second, agent)
         await ends_whole(world, task, wait, epoch=3, failures=1)
         await refused(world, sleeper, task)
@@ -123,6 +124,7 @@ async def test_scheduler_killed_or_stopped_while_it_holds_a_task_that_waits(
             first.kill()
         else:
             first.stop()
+            await world.declared_dead(first)
         await world.started(world.start("scheduler-2", "scheduler", linger=LONG))
         await ends_whole(world, task, wait, epoch=2, failures=1)
         if act == "stop":
@@ -203,6 +205,7 @@ async def test_supervisor_stopped_when_it_is_about_to_free_a_task_that_waits(wor
         sleeper.arm()
         await world.stops(sleeper, "releasing")
         first.kill()
+        await world.unled()
         await leads(world, second, 2)
         await world.started(world.start("scheduler-2", "scheduler", linger=LONG))
         await ends_whole(world, task, wait, epoch=2, failures=1)

@@ -25,19 +25,22 @@ from tests.processes import effect_log, fault_app, store_rows
 from tests.processes.fork_server import Forked, ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 15.0
+PATIENCE = 120.0
+"""Seconds after which something that has not come will never come, on the slowest machine."""
 Process = subprocess.Popen[bytes] | Forked
 QUICK: Mapping[str, object] = {
     "supervise_every": 0.5,
-    "lease": 2.0,
+    "lease": 12.0,
     "late_after": 0.3,
-    "starved_after": 60.0,
+    "starved_after": 600.0,
     "heartbeat": 0.2,
-    "dead_after": 1.5,
+    "dead_after": 600.0,
     "poll_every": 0.5,
-    "drain": 10.0,
+    "drain": 600.0,
 }
-"""Options of the processes: everything that lasts seconds in earnest lasts fractions here."""
+"""Options of the processes. They look often. What ends with time (a life, a lease, the deadline of an attempt) lasts so long that a machine
+that stands still for seconds ends none of it: a test that needs its end moves it into the past, see ``World.overdue``.
+"""
 
 
 class NotReachedError(AssertionError):
@@ -87,7 +90,7 @@ class Child:
         """Kill it with SIGKILL and see that it died of that."""
         assert self.alive(), f"{self.name} had ended before it was killed:\n{self.log()}"
         self.process.send_signal(signal.SIGKILL)
-        assert self.process.wait(5) == -signal.SIGKILL
+        assert self.process.wait(PATIENCE) == -signal.SIGKILL
 
     def stop(self) -> int:
         """Stop it with SIGSTOP, outside of any transaction; return how often it was found inside one."""
@@ -362,6 +365,38 @@ class World:
     async def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of one of makegood's tables, read past the engine."""
         return await store_rows.rows(self.url, table)
+
+    # -- time ------------------------------------------------------------------------------------------------------------
+
+    async def overdue(self, *children: Child) -> None:
+        """Let the deadlines pass of all that these processes, which are dead or stopped, have taken and not answered."""
+        names = ", ".join(f"'{child.name}'" for child in children)
+        past = await self.client.store.now() - 1.0
+        await store_rows.change(
+            self.url, "request", f"complete_by = {past!r}",
+            f"complete_by > {past!r} and kind <> 'timer' and taken_by in (select id from {{node}} where name in ({names}))",
+        )  # fmt: skip
+
+    async def declared_dead(self, child: Child) -> None:
+        """Let the life of a process run out that is dead or stopped, and wait until a Supervisor has seen it.
+
+        Again and again: a heartbeat that was under way may come behind it.
+        """
+
+        async def marked() -> bool:
+            nodes = [row for row in await self.rows("node") if row["name"] == child.name]
+            latest = max(nodes, key=lambda row: int(row["id"]))
+            if not latest["dead"]:
+                past = await self.client.store.now() - 1.0
+                await store_rows.change(self.url, "node", f"alive_until = {past!r}", f"id = {latest['id']}")
+            return bool(latest["dead"])
+
+        await self.until(marked, f"{child.name} is declared dead")
+
+    async def unled(self) -> None:
+        """Let the lease of the leading Supervisor, which is stopped, run out."""
+        past = await self.client.store.now() - 1.0
+        await store_rows.change(self.url, "lease", f"expires_at = {past!r}", "name = 'makegood/supervisor'")
 
     async def left_over(self) -> list[str]:
         """Return what should not be left when all tasks are at rest: requests, messages, locks."""

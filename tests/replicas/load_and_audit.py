@@ -21,7 +21,7 @@ BRISK = Options(
     drain="2s",
     starved_after="1m",
 )
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Load:

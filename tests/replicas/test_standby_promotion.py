@@ -97,7 +97,7 @@ async def test_a_primary_that_falls_silent_is_left(synchronous: ReplicaPair, how
         for load in loads:
             load.stop()
         await asyncio.gather(*going)
-        await late.result(timeout=60)
+        await late.result(timeout=120)
         views = await ended(node.client)
         assert views.keys() == {"late"} | {key for load in loads for key in load.acknowledged}
         await balanced(node.client, service, views)

@@ -323,7 +323,7 @@ class Story:
         self.fire(56.0, 55.0, fires="01:10", skips={"missed": 2})
         self.fire(57.0, 55.0, verb="pause", pause=(57.0, None))
         self.fire(66.0, 65.0, skips={"paused": 1}, pause=(57.0, None))
-        self.fire(76.0, 76.0, verb="resume", skips={"paused": 1})
+        self.fire(76.0, 75.0, verb="resume", skips={"paused": 1})
 
     def scheduled_elsewhere(self) -> None:
         """Two more, by a Supervisor whose rules repeat a stretch: of late moments one is fired, the latest or the first."""

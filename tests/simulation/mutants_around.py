@@ -13,7 +13,7 @@ from msgspec.structs import replace as changed
 from makegood.agent import circuit_watch
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.slots import Slots
-from makegood.declare.inbox import Inbox, checked_answer
+from makegood.declare.inbox import Inbox, check_answer
 from makegood.messaging.inbox import Acceptor
 from makegood.model.blame import Evidence
 from makegood.model.breaker import Circuit
@@ -99,9 +99,7 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
         await self._store.queues.acknowledge_messages([(message.seq, message.tries)])
 
         async def work(caller: Caller) -> Any:
-            plan = checked_answer(
-                inbox, await self._called(inbox, payload, Transaction(caller, None, message))
-            )
+            plan = check_answer(inbox, await self._call(inbox, payload, Transaction(caller, None, message)))
             assert isinstance(plan, Plan)
             return await self._submit(caller, plan, message)
 
@@ -155,7 +153,7 @@ GUARDED = replace(
 @mutant(GUARDED, "lone")
 def counted_while_open(m: pytest.MonkeyPatch) -> None:
     """A failure that was under way when the circuit opened counts for its step."""
-    true = Circuit.ended
+    true = Circuit.record_end
 
     def counting(
         self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0, **how: Any
@@ -163,13 +161,13 @@ def counted_while_open(m: pytest.MonkeyPatch) -> None:
         own = ticket == self._term
         return true(self, ticket, outcome, now, jitter, **how) or not own
 
-    m.setattr(Circuit, "ended", counting)
+    m.setattr(Circuit, "record_end", counting)
 
 
 @mutant(GUARDED, "lone")
 def canary_counted(m: pytest.MonkeyPatch) -> None:
     """A trial call that fails counts for its step."""
-    true = Circuit.ended
+    true = Circuit.record_end
 
     def counting(
         self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0, **how: Any
@@ -177,13 +175,13 @@ def canary_counted(m: pytest.MonkeyPatch) -> None:
         canary = ticket == self._term and self.state == "half-open"
         return true(self, ticket, outcome, now, jitter, **how) or canary
 
-    m.setattr(Circuit, "ended", counting)
+    m.setattr(Circuit, "record_end", counting)
 
 
 @mutant(GUARDED, "lone")
 def counted_without_an_answer(m: pytest.MonkeyPatch) -> None:
     """A repeated attempt counts for its step although the service has answered nobody since it failed last."""
-    m.setattr(Slots, "failed_before", lambda _self, _request, _now: None)
+    m.setattr(Slots, "latest_failure_bound", lambda _self, _request, _now: None)
 
 
 POISONED = replace(GUARDED, tasks=16, storm=10.0, services={})

@@ -47,12 +47,12 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
 def never_resubmitted_in_doubt(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without keys does not bar a resubmission, and is asked again."""
     also_lawful(m, "in_doubt", "waiting")
-    true, begins = rules.barred_from_resubmission, rules.restarts
+    true, begins = rules.why_not_resubmit, rules.restarts
 
     def unkeyed(step: Step) -> bool:
         return step.state == "in_doubt" and rules.policy(step).never
 
-    m.setattr(rules, "barred_from_resubmission", lambda step: "" if unkeyed(step) else true(step))
+    m.setattr(rules, "why_not_resubmit", lambda step: "" if unkeyed(step) else true(step))
     m.setattr(rules, "restarts", lambda step: begins(step) or unkeyed(step))
 
 

@@ -33,15 +33,15 @@ def _no_agent_looks(m: pytest.MonkeyPatch) -> None:
 @mutant(PAUSES, "brief_order")
 def sent_under_a_forgotten_key(m: pytest.MonkeyPatch) -> None:
     """A request is sent again however long ago the first one was: neither the rules nor the agent look at the time."""
-    m.setattr(rules, "forgotten", lambda _step, _moment: False)
+    m.setattr(rules, "is_forgotten", lambda _step, _moment: False)
     _no_agent_looks(m)
 
 
 @mutant(ALONE, "brief_hasty", twist=aimed("stop", "undo after call", 0.5))
 def undo_under_a_forgotten_key(m: pytest.MonkeyPatch) -> None:
     """An undo is sent again however long ago the first one was."""
-    true = rules.forgotten
-    m.setattr(rules, "forgotten", lambda step, moment: step.state != "undoing" and true(step, moment))
+    true = rules.is_forgotten
+    m.setattr(rules, "is_forgotten", lambda step, moment: step.state != "undoing" and true(step, moment))
     _no_agent_looks(m)
 
 

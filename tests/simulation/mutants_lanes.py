@@ -47,10 +47,22 @@ def lane_order_ignored(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(LANED)
+def lane_holders_overlooked(m: pytest.MonkeyPatch) -> None:
+    """A claim takes a lane for free that somebody holds."""
+    rewrite(m, "TAKEN", "h.state = 'held'", "h.state = '?'")
+
+
+@mutant(LANED)
+def lane_order_overlooked(m: pytest.MonkeyPatch) -> None:
+    """A claim takes a lane for free in which others wait before the task."""
+    rewrite(m, "TAKEN", "w.state = 'waiting'", "w.state = '?'")
+
+
+@mutant(LANED)
 def lane_read_too_early(m: pytest.MonkeyPatch) -> None:
-    """A claim decides by what it read of a lane the time before."""
+    """A claim takes lanes for free that were so the time before."""
     true = lanes.admit
-    earlier: dict[tuple[Any, ...], Any] = {}
+    earlier: set[tuple[str, str]] = set()
 
     class Early:
         """A transaction that reads lanes as they were."""
@@ -61,13 +73,13 @@ def lane_read_too_early(m: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._tx, name)
 
-        async def each(self, sql: Sql, records: Sequence[Any]) -> Any:
-            rows_now = await self._tx.each(sql, records)
-            if sql is not lanes.LAST:
+        async def rows(self, sql: Sql, *values: Any) -> Any:
+            rows_now = await self._tx.rows(sql, *values)
+            if sql is not lanes.TAKEN:
                 return rows_now
-            rows = {tuple(row[:3]): row for row in rows_now}
-            stale = [earlier.get(lane, row) for lane, row in rows.items()]
-            earlier.update(rows)
+            stale = [row for row in rows_now if (row[1], row[2]) in earlier]
+            earlier.clear()
+            earlier.update((row[1], row[2]) for row in rows_now)
             return stale
 
     async def admit(tx: Any, tasks: Sequence[int]) -> lanes.Admitted:
@@ -102,13 +114,8 @@ def nobody_unparked(m: pytest.MonkeyPatch) -> None:
 @mutant(LANED)
 def lanes_one_by_one(m: pytest.MonkeyPatch) -> None:
     """A task takes the first of its lanes, and the others later."""
-    places = Sql(
-        lanes._PLACES.postgres.replace(
-            "order by",
-            "and name = (select min(l.name) from makegood.lane l where l.task = makegood.lane.task) order by",
-        )
-    )
-    m.setattr(lanes, "_PLACES", places)
+    first = "and l.name = (select min(o.name) from makegood.lane o where o.task = l.task) order by"
+    m.setattr(lanes, "TAKEN", Sql(lanes.TAKEN.postgres.replace("order by", first)))
 
 
 @mutant(IN_ERROR)
@@ -121,4 +128,5 @@ def resubmit_passes_the_queue(m: pytest.MonkeyPatch) -> None:
 @mutant(IN_ERROR)
 def release_keeps_its_lanes(m: pytest.MonkeyPatch) -> None:
     """A release leaves the task its places."""
-    m.setattr(lanes, "giving_up", lambda _decisions: [])
+    true = lanes.movers
+    m.setattr(lanes, "movers", lambda decisions: [d for d in true(decisions) if not d.frees_lanes])

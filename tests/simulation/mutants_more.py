@@ -57,7 +57,7 @@ DYING = replace(
 """A process is taken for dead long before the deadlines of its attempts."""
 
 
-@mutant(DYING, "settle", twist=aimed("kill", "do before call", 0.2))
+@mutant(DYING, "settle", twist=aimed("kill", "do before call", 0.5), within=24)
 def undo_before_deadline(m: pytest.MonkeyPatch) -> None:
     """An undo begins before the deadline of an attempt whose process seems dead."""
     m.setattr(rules, "runs_on", lambda _step, _now: 0.0)
@@ -100,18 +100,18 @@ def rest_in_flight(m: pytest.MonkeyPatch) -> None:
 )
 def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
     """An undo that is stuck stops those that do not depend on it."""
-    true = undo.barred
+    true = undo.is_barred
 
     def all_barred(w: DecisionBuilder, idx: int) -> bool:
         return true(w, idx) or bool(w.any(lambda step: step.state == "undo_failed"))
 
-    m.setattr(undo, "barred", all_barred)
+    m.setattr(undo, "is_barred", all_barred)
 
 
 @mutant(replace(DOUBTFUL, layout=APART, rates={"operator": 3.0, "kill": 0.5}), "place_order")
 def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
     """A pending task that is cancelled is undone at once, whatever is in flight or in place."""
-    m.setattr(rules, "untouched", lambda _steps: True)
+    m.setattr(rules, "are_untouched", lambda _steps: True)
 
 
 @mutant(replace(UNDOING, services={"service refuses": 0.1}), "place_order", twist=too_late)

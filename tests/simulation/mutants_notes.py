@@ -47,9 +47,7 @@ def last_note_forgotten(m: pytest.MonkeyPatch) -> None:
     """What waits when an attempt ends is not sent."""
 
     async def settle(self: reports.Reports, attempt: Attempt) -> None:
-        pace = self._paces.get(attempt)
-        if pace is not None:
-            pace.waiting = None
+        self.paces[attempt].waiting = None
 
     m.setattr(reports.Reports, "settle", settle)
 
@@ -61,7 +59,7 @@ def skipped_in_silence(m: pytest.MonkeyPatch) -> None:
 
     def note(self: reports.Reports, attempt: Attempt, value: Any) -> None:
         true(self, attempt, value)
-        pace = self._paces[attempt]
+        pace = self.paces[attempt]
         if pace.waiting is not None:
             pace.waiting = replace_skips(pace.waiting)
 

@@ -148,7 +148,7 @@ def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
     """A task goes forward again although one of its undos is not confirmed."""
     also_lawful(m, "undo_failed", "waiting")
     true = rules.restarts
-    m.setattr(rules, "barred_from_resubmission", lambda _step: "")
+    m.setattr(rules, "why_not_resubmit", lambda _step: "")
     m.setattr(rules, "restarts", lambda step: true(step) or step.state == "undo_failed")
 
 

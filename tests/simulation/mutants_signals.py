@@ -1,6 +1,7 @@
 """Mutants of signals and of the steps that wait for them."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,12 +13,22 @@ from makegood.model.shape import KeptSignal
 from makegood.model.task import Step
 from makegood.saga import rules, signals
 from makegood.saga.decision_builder import DecisionBuilder
+from makegood.scheduler.eager_signals import EagerSignals
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
+from makegood.scheduler.waking_signal import WakingSignal
 from makegood.store.sqlite import claim, decision_rows, slices
 from makegood.store.sqlite import signals as sending
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import APART, EVERY, FAULTS_OF_ALL_KINDS, QUICK, aimed, approving
+from tests.simulation.mutants_worlds import (
+    APART,
+    EVERY,
+    FAULTS_OF_ALL_KINDS,
+    QUICK,
+    aimed,
+    approving,
+    approving_beside,
+)
 
 ASKING = replace(FAULTS_OF_ALL_KINDS, tasks=6, asking=1.0)
 """A little of everything, and all tasks wait for signals."""
@@ -132,6 +143,11 @@ def woken_by_update(m: pytest.MonkeyPatch) -> None:
     condition = f"{by_message} and (makegood_task.state <> 'sleeping' or kind <> 'quiet')"
     m.setattr(claim, "_AT_REST", claim._AT_REST.replace(by_message, condition))
 
+    async def through_the_store(*_: Any) -> None:
+        """Leave each signal to the store, whose message this is about."""
+
+    m.setattr(WakingSignal, "send", through_the_store)
+
 
 @mutant(ASKING, twist=aimed("kill", "committed send", 0.5))
 def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
@@ -160,3 +176,41 @@ def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
 
     m.setattr(sending._Tables, "insert", without_message)
     m.setattr(slices.TaskSlice, "signal", apart)
+
+
+EAGER = replace(ASKING, layout=EVERY, engine=replace(QUICK, linger=60.0))
+"""Tasks are held while they wait."""
+
+
+@mutant(
+    replace(EAGER, wake_loss=1.0, engine=replace(QUICK, poll_every=5.0, linger=60.0)), twist=approving_beside
+)
+def eager_signal_jumps_the_inbox(m: pytest.MonkeyPatch) -> None:
+    """A Decision writes its new signal although the task's inbox has a message that came first."""
+    true = decision_rows._NEW_SIGNAL
+    m.setattr(decision_rows, "_NEW_SIGNAL", true.replace("where task = ?1", "where 0"))
+
+
+@mutant(EAGER, twist=approving_beside)
+def eager_signal_answered_before_its_commit(m: pytest.MonkeyPatch) -> None:
+    """The sender of a signal has its answer before the Decision that writes it is committed."""
+    true = EagerSignals.join
+
+    def join(self: EagerSignals, inbox: Any, decisions: Any) -> None:
+        true(self, inbox, decisions)
+        for draft in self.drafts.values():
+            if draft.is_decided and not draft.answer.done():
+                draft.answer.set_result(True)
+
+    m.setattr(EagerSignals, "join", join)
+
+
+ASLEEP = replace(ASKING, layout=EVERY, engine=replace(QUICK, linger=0.1))
+"""Tasks sleep while they wait."""
+
+
+@mutant(ASLEEP, twist=partial(approving_beside, is_held=False))
+def waking_signal_answered_although_its_task_was_not_claimed(m: pytest.MonkeyPatch) -> None:
+    """A signal counts as written once its task was looked at, whether or not the task waits for it."""
+    true = WakingSignal._answer
+    m.setattr(WakingSignal, "_answer", lambda self, **_: true(self, is_written=True))

@@ -41,13 +41,13 @@ def slept_too_short(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(DELAYED, rates={"operator": 3.0}))
 def begun_by_any_message(m: pytest.MonkeyPatch) -> None:
     """A command for a task that sleeps begins it, whatever it asks for."""
-    true = store_reader.restored
+    true = store_reader.restore
 
     def awake(load: Any) -> Any:
         load.sleeps = False
         return true(load)
 
-    m.setattr("makegood.scheduler.commits.restored", awake)
+    m.setattr("makegood.scheduler.commits.restore", awake)
 
 
 @mutant(DELAYED)
@@ -73,13 +73,13 @@ def sleep_ends_too_soon(m: pytest.MonkeyPatch) -> None:
 )
 def timer_from_the_claim(m: pytest.MonkeyPatch) -> None:
     """A Scheduler that takes a task over ends its sleeps at once."""
-    true = store_reader.restored
+    true = store_reader.restore
 
     def awake(load: Any) -> Any:
         load.due.update(dict.fromkeys(load.due, 0.0))
         return true(load)
 
-    m.setattr("makegood.scheduler.commits.restored", awake)
+    m.setattr("makegood.scheduler.commits.restore", awake)
 
 
 @mutant(replace(NAPPING, drift=0.004, rates={"clock jump": 1.0}), "nap")

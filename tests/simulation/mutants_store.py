@@ -45,7 +45,7 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
     def taken(tx: Any, replies: Any) -> list[Any]:
         return [(r.task, r.message.kind, tx.now, rows.message(r.message)) for r in replies]
 
-    m.setattr(requests, "_late", taken)
+    m.setattr(requests, "_record_late", taken)
     m.setattr(rules, "current", lambda step, message: step.doing == message.doing)
     m.setitem(
         decision_rows.CHANGES, "consumed", decision_rows.CHANGES["consumed"].replace("attempt = ?4", "?4")
@@ -205,7 +205,7 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
 
     m.setattr(eager_submission.EagerSubmissions, "_hold", forgets)
     m.setattr(
-        first_decision, "begun", lambda _memory: None
+        first_decision, "opening_decision", lambda _memory: None
     )  # what has begun is found again by its first reply
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from makegood.agent.agents import Agents
 from makegood.saga import rules
-from makegood.scheduler import claims, commits, task_table
+from makegood.scheduler import claims, task_table
 from makegood.store import changes
 from makegood.store.sqlite import claim, decision_rows, requests
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import APART, BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK, approving
+from tests.simulation.mutants_worlds import APART, BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
 
 WAITING = replace(
     FAULTS_OF_ALL_KINDS,
@@ -51,7 +51,7 @@ def let_go_while_it_runs(m: pytest.MonkeyPatch) -> None:
 @mutant(WAITING, within=24)
 def last_reply_beside_a_wait(m: pytest.MonkeyPatch) -> None:
     """The timers of a task are forgotten when a reply is decided: the last one beside a wait takes the fast path."""
-    m.setattr(task_table.Timers, "left", lambda *_: {})
+    m.setattr(task_table.Timers, "seconds_left", lambda *_: {})
 
 
 @mutant(WAITING)
@@ -69,22 +69,6 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
         """Remember nothing."""
 
     m.setattr(claims.Claims, "sleeps", forget)
-
-
-@mutant(
-    replace(
-        UNWATCHED, tasks=1, points={"slow commit": 0.8}, services={}, rates={}, parallel_from=1, pace=0.2
-    ),
-    twist=approving,
-    within=24,
-)
-def messages_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
-    """What came for a task while it was let go is forgotten with it."""
-
-    def let_go(_self: Any, _task: int, wakes: float, turn: Any) -> None:
-        turn.wakes = min(turn.wakes, wakes)
-
-    m.setattr(commits.Commits, "_let_go", let_go)
 
 
 @mutant(WAITING)

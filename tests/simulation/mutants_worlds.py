@@ -12,6 +12,7 @@ from makegood.model.states import TaskState
 from makegood.options import Options
 from makegood.store.views import Filter
 from makegood.testing.simulator.faults import Faults
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.world import Outcome
 from proofs.storms.services import Kind, StormService
 from proofs.storms.shop import SERVICES_OF_STORM
@@ -265,6 +266,36 @@ def approving(world: StormWorld) -> None:
 
     customers._order = approved  # type: ignore[method-assign]  # of this one world
     customers._nearly_too_late = at_once  # type: ignore[assignment, method-assign]  # of this one world
+
+
+def approving_beside(world: StormWorld, *, is_held: bool = True) -> None:
+    """Let signals be sent where a Scheduler holds the task, some twice, and some right after one that another process sent.
+
+    ``is_held``: False to send them where a Scheduler does not hold it.
+    """
+    customers, members = world.customers, world.members.values()
+
+    async def send(door: FleetMember, order: Any, id_: str) -> None:
+        assert door.client is not None
+        answer = asyncio.Event()
+        sending = customers._signal(door, door.client, order, id_, answer, by_key=False)
+        world.loop.create_task(sending, context=door.process.context.copy())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(answer.wait(), 3.0)
+
+    async def signal_all(order: Any, rng: random.Random) -> None:
+        for n in range(60):
+            await asyncio.sleep(rng.random())
+            doors = [door for door in members if door.up and door.client is not None]
+            for door in doors:
+                near = door.client and door.client._opened_store.near
+                if near and near.holds(customers.acks.get(order.key, 0)) == is_held:
+                    if rng.random() < 0.3:
+                        await send(rng.choice(doors), order, f"before-{n}")
+                    for _ in range(rng.choice((1, 2))):
+                        await send(door, order, f"beside-{n - rng.choice((0, 0, 0, 1))}")
+
+    customers._signal_all = signal_all  # type: ignore[method-assign]  # of this one world
 
 
 def called_after_complete_by(outcome: Outcome) -> list[str]:

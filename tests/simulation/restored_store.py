@@ -16,7 +16,7 @@ from typing import Any
 
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Act
-from makegood.store.generation import restored
+from makegood.store.generation import begin_after_restore
 from makegood.store.rows import Interner
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import Filter
@@ -81,7 +81,7 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
             member.bury()
         backup.backup(file)
         with file:
-            WriteTransaction(file, world.loop.time(), Interner()).do(restored, Act("restored"))
+            WriteTransaction(file, world.loop.time(), Interner()).do(begin_after_restore, Act("restored"))
         world.history.events[length:] = [
             event for event in world.history.events[length:] if event.kind in _KEPT
         ]

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
+from makegood.errors import DeliveryError
+from makegood.messaging.notifier import NoticePoster
+from makegood.messaging.receivers import Receivers
 from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_relay import SourceRelay
+from makegood.store.notice_records import Due, HostDue, Sending
 from makegood.store.queue_records import Outgoing
 from makegood.testing.simulator.world import Outcome
 from proofs.seeds import Storms
@@ -85,7 +89,34 @@ def full_queue_drops(m: pytest.MonkeyPatch) -> None:
     m.setattr(SourceRelay, "_commit", careless)
 
 
-@pytest.mark.parametrize("patch", [acknowledged_first, id_forgotten, id_drawn, full_queue_drops])
-def test_a_wrong_relay_does_not_pass(monkeypatch: pytest.MonkeyPatch, patch: Patch) -> None:
+def return_unnoticed(m: pytest.MonkeyPatch) -> None:
+    """When a broker is back that notices go to, each notice waits for its own next try."""
+    m.setattr(Receivers, "_ask", lambda *_: None)
+
+
+def one_at_a_time(m: pytest.MonkeyPatch) -> None:
+    """The notice that gets through shows nobody that the broker is back."""
+
+    async def alone(_: Receivers, due: HostDue) -> HostDue:
+        return due
+
+    m.setattr(Receivers, "_after", alone)
+
+
+def out_of_order(m: pytest.MonkeyPatch) -> None:
+    """A notice that did not get through counts as sent."""
+    original = NoticePoster._note_failure
+
+    def careless(self: NoticePoster, notice: Due, fault: DeliveryError) -> Sending:
+        return changed(original(self, notice, fault), outcome="sent")
+
+    m.setattr(NoticePoster, "_note_failure", careless)
+
+
+PATCHES = [acknowledged_first, id_forgotten, id_drawn, full_queue_drops, return_unnoticed, one_at_a_time, out_of_order]  # fmt: skip
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_wrong_relay_or_notifier_does_not_pass(monkeypatch: pytest.MonkeyPatch, patch: Patch) -> None:
     patch(monkeypatch)
     assert any(run(seed).findings for seed in SEEDS), patch.__doc__

@@ -134,7 +134,7 @@ def test_a_transaction_that_is_repeated_is_told_once() -> None:
         connection.execute(
             "insert into makegood_log (what, a, b, c, d, e, f) values ('stepped', 7, 0, 'charge', 1, 1, 3)"
         )
-        recorder.done(WriteTransaction(connection, 0.0, Interner()), "judge", {})
+        recorder.finish(WriteTransaction(connection, 0.0, Interner()), "judge", {})
         connection.execute(finish)
     recorder.keep("committed", ["judge"])
     assert [event.kind for event in recorder.history.events] == ["counted", "store"]

@@ -65,6 +65,26 @@ def test_the_roles_are_killed_stopped_and_resumed_by_name() -> None:
     assert states[:5] == [False, False, False, False, True]
 
 
+def test_the_end_of_a_stop_that_was_ended_early_does_not_resume_a_process_that_is_stopped_again() -> None:
+    states: list[bool] = []
+
+    @crash_everywhere(at_most=1)
+    async def test_twice(world: World) -> None:
+        services(world)
+        task = await world.submit(shop.place_order, "o7")
+        world.stop("supervisor", "10s")
+        world.resume("supervisor")
+        world.stop("supervisor", "60s")
+        for wait in (30, 31):
+            await asyncio.sleep(wait)
+            states.append(world.supervisor.up)
+        await world.run_to_rest()
+        task.assert_processed()
+
+    test_twice()
+    assert states[:2] == [False, True]
+
+
 def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
     @crash_everywhere(at_most=3)
     async def test_operator(world: World) -> None:

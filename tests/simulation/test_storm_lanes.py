@@ -14,7 +14,7 @@ from proofs.storms.lanes import LANED, laned
 from proofs.storms.shop import orders, storm_app
 from proofs.storms.swarm import calm, drawn
 
-ROUGH = (7, 11)
+ROUGH = (7, 101)
 """Seeds of worlds in which all tasks have lanes."""
 
 

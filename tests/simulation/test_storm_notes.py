@@ -11,7 +11,7 @@ from proofs.seeds import Storms
 from proofs.storms.swarm import calm, drawn
 from tests.simulation.mutants_worlds import APART
 
-ROUGH = (6, 12, 20)
+ROUGH = (12, 20, 36)
 """Seeds of worlds in which all actions write notes."""
 
 

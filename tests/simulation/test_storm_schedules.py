@@ -16,6 +16,8 @@ from makegood.base import zones
 from makegood.model.schedule import ScheduleTimes
 from makegood.moments.clock_effects import clock_effects
 from makegood.moments.cron import Cron
+from makegood.store.sqlite.store_threads import Operation
+from makegood.testing.simulator.stores import InlineLine
 from makegood.testing.simulator.swarm import LAYOUTS
 from proofs.seeds import Storms
 from proofs.storms.moment_walk import Walk
@@ -79,7 +81,7 @@ def test_the_walk_agrees_with_the_calendar(
     for effect in clock_effects(cron, *(datetime.fromtimestamp(at, UTC) for at in (begin, end))):
         times_shown = len(effect.walls) * (1 if effect.mark == "gap" else 2)
         counts[effect.mark] += times_shown - len(effect.moments)
-    blow = walk.blow(begin, end)
+    blow = walk.blow({"since": begin}, end)
     assert counts == ({} if blow is None else Counter({blow.reason: blow.skips}))
 
 
@@ -96,7 +98,7 @@ def test_the_walk_agrees_about_what_other_rules_left(
     first, second = (ZoneLaw(START, 3600, 3600 + shift) for shift in shifts)
     install(folder, first, "2026a")
     moments = takewhile(lambda each: each.at.timestamp() <= START + since, times.after(START - 300))
-    walls = [each.wall for each in moments if each.by_wall and not each.is_second]
+    walls = [each.local.replace(tzinfo=None) for each in moments if each.by_wall and not each.is_second]
     install(folder, second, "2026b")
     begin, end = START + since, START + since + 120
     latest = max(walls, default=None)
@@ -128,6 +130,28 @@ def test_in_a_calm_world_a_moment_is_one_task(storms: Storms) -> None:
     keys = [key for event in outcome.history.of("schedule") for _, key in event["tasks"]]
     assert keys == [f"tick@2026-01-01T00:00:04[{ZONE}]"]
     assert outcome.report.checks["I24"] > 3
+
+
+def test_a_store_of_a_host_reads_the_zones_of_that_host_whoever_asks(
+    storms: Storms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that waits for an operator's act polls in a context without variables."""
+    folders: set[str] = set()
+    perform = InlineLine._perform
+
+    def noted(line: InlineLine, operations: list[Operation]) -> None:
+        folders.update(
+            f"{line._process.name} {folder.name}" for folder in zones.FOLDERS.get() or (Path("none"),)
+        )
+        perform(line, operations)
+
+    monkeypatch.setattr(InlineLine, "_perform", noted)
+    timetable = Timetable(schedules=(TICK,), laws=(ZoneLaw(START + 2, 0, 1),))
+    swarm = replace(calm(layout=LAYOUTS[2]), storm=10.0, rates={"operator": 2.0}, timetable=timetable)
+    outcome = storms.run(3, swarm)
+    assert outcome.findings == []
+    assert {"n1 n1", "operator operator"} <= folders
+    assert all(name == folder for name, folder in map(str.split, folders))
 
 
 def test_hosts_with_different_rules_take_turns_and_every_reason_occurs(storms: Storms) -> None:

@@ -123,7 +123,7 @@ def test_what_has_ended_and_was_told_is_removed_and_nothing_else(storms: Storms)
     outcome = storms.run(1, swarm)
     assert outcome.findings == []
     removals = {event.task for event in outcome.history.of("removed")}
-    alerts = {event.task for event in outcome.history.of("alert")}
+    alerts = {event.task for event in outcome.history.of("alert")} - {0}  # those of a receiver have no task
     assert removals
     assert alerts
     assert removals | alerts == {event.task for event in outcome.history.of("submitted")}
@@ -148,12 +148,13 @@ def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
     assert states == {"closed", "open", "half-open", "release"}
 
 
-@pytest.mark.parametrize("seed", [13, 21, 25, 30, 56, 161])
+@pytest.mark.parametrize("seed", [13, 21, 25, 30, 56, 161, 427])
 @pytest.mark.usefixtures("storms")
 def test_agents_of_two_processes_do_not_count_what_their_service_is_to_blame_for(seed: int) -> None:
     """A probe that the other process made was taken for an answer to others, and so were counted failures of a step with a
     probe (13, 25, 56). The checker took an attempt's last try for its first failure (21, 161), and a reply that had to wait for
-    the one that was being sent for a call under way (30).
+    the one that was being sent for a call under way (30). An undo counted as failed from before it was asked for, so
+    an answer to its own action spoke against it (427).
     """
     swarm = replace(
         calm(tasks=4, layout=LAYOUTS[3]),

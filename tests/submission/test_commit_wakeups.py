@@ -12,7 +12,7 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.joined_watch import Lookout, Wanted
+from makegood.store.sqlite.joined_watch import JoinedWatch, RowKey
 from makegood.store.sqlite.transaction import Action
 from makegood.testing.simulator.loop import WorldLoop
 from tests.actors.conftest import QUIET
@@ -57,20 +57,20 @@ def test_a_rolled_back_submission_is_looked_for_and_given_up() -> None:
     looks: list[float] = []
     loop = WorldLoop(random.Random(1))
 
-    async def read(action: Action[set[Wanted]]) -> set[Wanted]:
+    async def read(action: Action[set[RowKey]]) -> set[RowKey]:
         looks.append(loop.time())
         return set()
 
     async def story() -> None:
-        lookout = Lookout(read, lambda _: pytest.fail("there is nothing to tell"))
-        lookout.expect(1)  # closed: nobody to look
-        lookout.open(loop)
-        lookout.expect(1)
-        lookout.expect(("web", "m-1"))
+        joined_watch = JoinedWatch(read, lambda _: pytest.fail("there is nothing to tell"))
+        joined_watch.expect(1)  # closed: nobody to look
+        joined_watch.open(loop)
+        joined_watch.expect(1)
+        joined_watch.expect(("web", "m-1"))
         await asyncio.sleep(0)
-        assert lookout._watch is not None
-        await lookout._watch
-        await lookout.close()
+        assert joined_watch._watch is not None
+        await joined_watch._watch
+        await joined_watch.close()
 
     loop.run_until_complete(story())
     loop.close()

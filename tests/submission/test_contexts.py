@@ -53,7 +53,7 @@ app = mg.App("contexts")
 desk = app.agent("desk", concurrency=8)
 
 
-@desk.action(complete_within="5s")
+@desk.action(complete_within="1m")
 def plain(to: str) -> str:
     """A ``def`` action."""
     seen("def")
@@ -66,7 +66,7 @@ def plain_undone(*, result: str | None) -> None:
     seen("def undo")
 
 
-@desk.action(complete_within="5s")
+@desk.action(complete_within="1m")
 async def awaited(to: str) -> str:
     """An ``async def`` action."""
     seen("async def")
@@ -83,7 +83,7 @@ async def awaited_undone(*, result: str | None) -> None:
 
 def failing(name: str, *, awaits: bool, retry: Retry, recover: mg.Recover = RETRIED) -> Any:
     """Declare an action that fails for good after all its tries and attempts, with a probe that is asked between them."""
-    declare = desk.action(complete_within="5s", name=name, retry=retry, recover=recover, undo=mg.NOTHING)
+    declare = desk.action(complete_within="1m", name=name, retry=retry, recover=recover, undo=mg.NOTHING)
 
     def blocking(to: str) -> str:
         seen(name)
@@ -152,7 +152,7 @@ async def test_actions_run_in_the_context_of_the_nodes_start(world: World) -> No
 
         async def request(n: int) -> None:
             async def work() -> None:
-                await (await node.client.submit(both, str(n))).result("20s")
+                await (await node.client.submit(both, str(n))).result("120s")
 
             await in_context_of(f"tenant-{n}", work)
 
@@ -172,7 +172,7 @@ async def test_tries_attempts_probes_and_undos_run_in_fresh_contexts(
 
         async def work() -> None:
             with pytest.raises(mg.TaskUndone):
-                await (await node.client.submit(workflow, "a")).result("20s")
+                await (await node.client.submit(workflow, "a")).result("120s")
 
         await in_context_of("tenant-1", work)
     assert_alike({"def", "async def", "def undo", "async def undo", name, f"{name} probe"})
@@ -189,7 +189,7 @@ def test_threads_that_share_a_sync_node_or_a_sync_client(world: World) -> None:
             TENANT.set(f"tenant-{n}")
             try:
                 which = node.client if n % 2 else client
-                which.submit(both, str(n)).result("20s")
+                which.submit(both, str(n)).result("120s")
             except BaseException as failure:
                 failures.append(failure)
 
@@ -210,7 +210,7 @@ async def test_an_agent_of_another_node_has_the_context_of_its_own_start(world: 
         async with mg.Node(None, world.url, roles=("scheduler", "supervisor"), options=QUIET) as node:
 
             async def work() -> None:
-                await (await node.client.submit(both, "a")).result("20s")
+                await (await node.client.submit(both, "a")).result("120s")
 
             await in_context_of("tenant-1", work)
     assert_alike({"def", "async def"}, "agent")
@@ -242,7 +242,7 @@ async def test_an_agent_of_another_process(world: World) -> None:
         async with mg.Node(None, world.url, roles=("scheduler", "supervisor"), options=QUIET) as node:
 
             async def work() -> None:
-                await (await node.client.submit(both, "a")).result("20s")
+                await (await node.client.submit(both, "a")).result("120s")
 
             await in_context_of("tenant-1", work)
         out, _ = await agent.communicate(b"\n")
@@ -261,7 +261,7 @@ inboxes = mg.App("inboxes")
 post = inboxes.agent("post")
 
 
-@post.action(complete_within="5s", undo=mg.NOTHING)
+@post.action(complete_within="1m", undo=mg.NOTHING)
 def noted(text: str) -> str:
     """Do nothing."""
     return text
@@ -323,7 +323,7 @@ async def test_an_inbox_sees_the_context_of_the_nodes_start(
 elsewhere = mg.App("elsewhere")
 
 
-@elsewhere.agent("nobody").action(complete_within="5s", undo=mg.NOTHING)
+@elsewhere.agent("nobody").action(complete_within="1m", undo=mg.NOTHING)
 def unserved(to: str) -> str:
     """No process runs this agent."""
     return to
@@ -371,12 +371,12 @@ async def test_no_object_of_a_request_is_kept_alive(world: World) -> None:
             waiting.append(asyncio.get_running_loop().create_task(never.wait("1h"), context=Context()))
             await asyncio.sleep(0)
             task = await client.submit(both, "a")
-            assert await task.result("20s") == "a"
+            assert await task.result("120s") == "a"
             await task.status()
             await (await client.submit(far, "a")).cancel(timeout="1h")
             await client.cancel_all(mg.Filter(key="none"), timeout="1h")
             await client.send("anywhere", "x")
-            assert await client.queue("anywhere").receive(timeout="5s")
+            assert await client.queue("anywhere").receive(timeout="2m")
             await client.send("anywhere", "y")
             async for _ in client.queue("anywhere", lease="1h"):
                 break
@@ -432,7 +432,7 @@ def test_no_object_of_a_request_is_kept_alive_by_a_sync_client(world: World) -> 
         def serve() -> weakref.ref[Request]:
             request = Request()
             holder.set(request)
-            client.submit(both, "a").result("20s")
+            client.submit(both, "a").result("120s")
             with pytest.raises(mg.WaitExpiredError):  # a timer that outlives the request
                 client.submit(both, "b").wait(timeout=0.0001)
             return weakref.ref(request)
@@ -450,7 +450,7 @@ arithmetic = mg.App("arithmetic")
 sums = arithmetic.agent("sums", concurrency=1)
 
 
-@sums.action(complete_within="5s", undo=mg.NOTHING)
+@sums.action(complete_within="1m", undo=mg.NOTHING)
 def third(digits: int) -> str:
     """Change the arithmetic in place, as programs do."""
     before = decimal.getcontext().prec
@@ -458,7 +458,7 @@ def third(digits: int) -> str:
     return f"{before}: {decimal.Decimal(1) / 3}"
 
 
-@sums.action(complete_within="5s", undo=mg.NOTHING)
+@sums.action(complete_within="1m", undo=mg.NOTHING)
 async def third_awaiting(digits: int, before: str) -> str:
     """The same, awaited."""
     precision, decimal.getcontext().prec = decimal.getcontext().prec, digits
@@ -475,8 +475,8 @@ async def test_decimals_precision_is_the_nodes_and_nobody_changes_it(world: Worl
     with decimal.localcontext(prec=12):
         async with mg.Node(arithmetic, world.url, options=QUIET) as node:
             with decimal.localcontext(prec=50):
-                first = await (await node.client.submit(thirds, 3)).result("20s")
-                second = await (await node.client.submit(thirds, 4)).result("20s")
+                first = await (await node.client.submit(thirds, 3)).result("120s")
+                second = await (await node.client.submit(thirds, 4)).result("120s")
         assert decimal.getcontext().prec == 12
     assert (first, second) == ("12: 0.333, 12", "12: 0.3333, 12")
 
@@ -490,7 +490,7 @@ async def test_a_request_that_changes_the_programs_arithmetic_in_place_does_not_
 
             async def work() -> str:
                 decimal.getcontext().prec = 50
-                return await (await node.client.submit(thirds, 3)).result("20s")
+                return await (await node.client.submit(thirds, 3)).result("120s")
 
             assert await in_context_of("x", work) == "12: 0.333, 12"
 
@@ -500,7 +500,7 @@ eyes = watched.agent("eyes")
 SPANS: list[tuple[bool, dict[str, object]]] = []
 
 
-@eyes.action(complete_within="5s", undo=mg.NOTHING)
+@eyes.action(complete_within="1m", undo=mg.NOTHING)
 def look(n: int) -> int:
     """Note the span and the baggage that are current."""
     SPANS.append((trace.get_current_span().get_span_context().is_valid, dict(baggage.get_all())))
@@ -508,7 +508,7 @@ def look(n: int) -> int:
     return n
 
 
-@eyes.action(complete_within="5s", undo=mg.NOTHING)
+@eyes.action(complete_within="1m", undo=mg.NOTHING)
 async def look_awaiting(n: int) -> int:
     """The same, awaited."""
     return look.fn(n)
@@ -531,7 +531,7 @@ async def test_spans_and_baggage_of_callers_and_of_the_nodes_start_end_there(wor
 
                 async def work() -> None:
                     otel.attach(baggage.set_baggage("customer", "x"))
-                    await (await node.client.submit(looks, 1)).result("20s")
+                    await (await node.client.submit(looks, 1)).result("120s")
 
                 await asyncio.gather(*[in_context_of("x", work) for _ in range(3)])
         finally:

@@ -55,6 +55,21 @@ def test_it_is_in_its_lanes_once_the_caller_commits(door: Door) -> None:
     door.play(story)
 
 
+def test_a_task_has_one_order_in_all_its_lanes(door: Door) -> None:
+    """If two tasks were each before the other in some lane, both would wait forever."""
+
+    async def story(shop: Player) -> None:
+        names = [f"lane {n}" for n in range(10)]
+        async with door.begin() as connection:
+            for _ in range(5):
+                await shop.submit(transfer, "ada", "bob", connection=connection, lane=names)
+        prefix = "makegood." if shop.world.url.startswith("postgres") else "makegood_"
+        orders = shop.world.rows(f"select count(*), count(distinct seq) from {prefix}lane group by task")
+        assert [tuple(row) for row in orders] == [(10, 1)] * 5
+
+    door.play(story)
+
+
 def test_its_places_are_rolled_back_with_the_caller(door: Door) -> None:
     async def story(shop: Player) -> None:
         with contextlib.suppress(BackError):

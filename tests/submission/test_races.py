@@ -15,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import makegood as mg
 from makegood.transactions import recognise
-from makegood.transactions.caller import at_once, spelled
+from makegood.transactions.caller import at_once, spell
 from makegood.transactions.drivers import commits_at_once
 from makegood.transactions.libraries import DIALECTS
 from makegood.transactions.transaction import Transaction
@@ -133,7 +133,7 @@ def test_a_process_that_is_killed_before_its_commit_leaves_nothing(world: World,
     with serving(tmp_path, "killed", world.url) as process:
         process.heard("written")
         process.kill()
-        process.process.wait(20)
+        process.process.wait(120)
         assert world.counts() == (0, 0, 0)
         with mg.SyncClient(world.url) as client:
             assert client.submit(CHAIN, "b", key="k").created
@@ -184,8 +184,8 @@ def test_a_blocking_transaction_as_code_of_the_users_sees_it(sqlite: SQLiteWorld
 
 
 def test_marks_and_dialects() -> None:
-    assert spelled("a ? b ?", "qmark") == "a ? b ?"
-    assert spelled("a ? b ?", "numeric") == "a :1 b :2"
+    assert spell("a ? b ?", "qmark") == "a ? b ?"
+    assert spell("a ? b ?", "numeric") == "a :1 b :2"
     assert set(DIALECTS.values()) == {"sqlite", "postgres"}
 
 

@@ -12,17 +12,23 @@ import pytest
 import makegood as mg
 from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.joined_watch import Lookout, Wanted
+from makegood.store.sqlite.joined_watch import JoinedWatch, RowKey
 from makegood.store.sqlite.transaction import Action
 from makegood.testing.simulator.loop import WorldLoop
 from tests.submission.connections import ORDER, Door, Player, SQLiteWorld, World
 
 shop = mg.App("shop")
-approval: mg.Signal[bool] = mg.Signal("approval", bool, "shop")
+approval = shop.signal("approval", bool)
 
 
 @shop.workflow
 def travel(place: str) -> str:
+    mg.wait_for(approval)
+    return place
+
+
+@shop.workflow
+def walk(place: str) -> str:
     return place
 
 
@@ -92,7 +98,10 @@ def test_a_refused_signal_leaves_the_transaction_as_it_was(door: Door) -> None:
         client: Any = player.client
         task = await player.settled(client.submit(travel, "Rome", key="t-1"))
         player.world.rows("update {task} set state = 'undone'")
+        await player.settled(client.submit(walk, "Rome", key="t-1"))
         async with door.begin() as connection:
+            with pytest.raises(mg.SignalRefused, match=r"shop\.walk is an mg\.wait_for"):
+                await player.settled(client.signal(walk, approval, True, key="t-1", connection=connection))
             with pytest.raises(mg.SignalRefused, match="the task had ended: undone; resubmit it first"):
                 await player.settled(client.signal(task, approval, True, connection=connection))
             with pytest.raises(mg.TaskNotFoundError, match="submit it under this key first"):
@@ -140,18 +149,18 @@ def test_a_rolled_back_signal_is_looked_for_and_given_up() -> None:
     looks: list[float] = []
     loop = WorldLoop(random.Random(1))
 
-    async def read(action: Action[set[Wanted]]) -> set[Wanted]:
+    async def read(action: Action[set[RowKey]]) -> set[RowKey]:
         looks.append(loop.time())
         return set()
 
     async def story() -> None:
-        lookout = Lookout(read, lambda _: pytest.fail("there is nothing to tell"))
-        lookout.open(loop)
-        lookout.expect((1, "approval", "click"))
+        joined_watch = JoinedWatch(read, lambda _: pytest.fail("there is nothing to tell"))
+        joined_watch.open(loop)
+        joined_watch.expect((1, "approval", "click"))
         await asyncio.sleep(0)
-        assert lookout._watch is not None
-        await lookout._watch
-        await lookout.close()
+        assert joined_watch._watch is not None
+        await joined_watch._watch
+        await joined_watch.close()
 
     loop.run_until_complete(story())
     loop.close()

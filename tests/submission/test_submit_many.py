@@ -159,7 +159,7 @@ async def test_what_nobody_goes_through_says_that_nothing_was_submitted(world: W
 async def test_misuse_is_refused_with_the_remedy(world: World) -> None:
     async with mg.Client(world.url) as client:
         wrong: dict[str, Any] = {"key": "order-1"}
-        with pytest.raises(mg.ConfigError, match="a function of the input"):
+        with pytest.raises(mg.ConfigError, match="a plain function of the input"):
             client.submit_many(CHAIN, ["a"], **wrong)
         with pytest.raises(mg.ConfigError, match="batch=0"):
             client.submit_many(CHAIN, ["a"], batch=0)
@@ -194,7 +194,7 @@ async def test_an_id_that_was_taken_is_drawn_anew_for_that_task_only() -> None:
 def test_a_url_with_a_place_of_its_own(tmp_path: Path) -> None:
     """A client that nobody uses opens nothing, whatever is prepared with it."""
     client = mg.SyncClient(f"sqlite:///{tmp_path / 'none.db'}")
-    with pytest.warns(RuntimeWarning, match="SyncSubmissions was neither"):  # noqa: PT031 - as above
+    with pytest.warns(RuntimeWarning, match=r"nothing was submitted: write `list\("):  # noqa: PT031 - as above
         client.submit_many(CHAIN, ["a"])
         gc.collect()
     assert list(tmp_path.iterdir()) == []
@@ -239,3 +239,23 @@ async def test_a_field_that_came_with_a_deploy_makes_no_other_inputs(world: Worl
         later = await client.submit(new, GrownOrder("2"), key="l")
         again = await client.submit(old, Order("2"), key="l")
         assert (again.id, again.created) == (later.id, False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"priority": "high"}, {"notes": "yes"}, {"reply_to": 5}, {"batch": "x"}, {"key": 5}, {"attribut": {}}],
+    ids=lambda options: next(iter(options)),
+)
+async def test_blocking_clients_refuse_the_same_options_in_the_same_words(
+    world: World, options: dict[str, Any]
+) -> None:
+    texts: set[str] = set()
+    async with mg.Client(world.url) as client:
+        with pytest.raises(mg.ConfigError) as refusal:
+            client.submit_many(CHAIN, ["a"], **options)
+        texts.add(str(refusal.value))
+    with mg.SyncClient(world.url) as blocking:
+        with pytest.raises(mg.ConfigError) as refusal:
+            blocking.submit_many(CHAIN, ["a"], **options)
+        texts.add(str(refusal.value))
+    assert len(texts) == 1, texts

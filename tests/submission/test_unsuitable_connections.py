@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import makegood as mg
 from makegood.store import open_store
-from makegood.store.migrations import needed
+from makegood.store.migrations import latest_version
 from tests.actors.noop_apps import chain_app
 from tests.submission.connections import ORDER, ORDERS, PostgresWorld, SQLiteWorld, World, migrated
 
@@ -148,7 +148,7 @@ def test_a_schema_that_is_too_old_or_gone(sqlite: SQLiteWorld, databases: Any) -
     for world, connection, versions, generation in worlds:
         with mg.SyncClient(world.url) as client:
             client.open()
-            world.rows(f"delete from {versions} where version = {needed('sqlite')}")
+            world.rows(f"delete from {versions} where version = {latest_version('sqlite')}")
             with pytest.raises(mg.SchemaMismatchError, match="makegood store migrate"):
                 client.submit(CHAIN, "a", connection=connection)
             connection.rollback()

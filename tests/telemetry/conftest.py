@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 QUICK = Options(
-    supervise_every="50ms", late_after=0, lease="1s", poll_every="20ms", drain="5s", leaderless_after=None
+    supervise_every="500ms", late_after=0, lease="10s", poll_every="20ms", drain="5s", leaderless_after=None
 )
 
 

@@ -28,7 +28,7 @@ class Order:
     how: str
 
 
-@desk.action(complete_within="5s")
+@desk.action(complete_within="1m")
 async def hold(order: Order) -> str:
     """Hold goods; the result is a payload too."""
     log.warning("holding")
@@ -42,7 +42,7 @@ async def release(order: Order, *, result: str | None) -> None:
         raise mg.Permanent("locked")
 
 
-@desk.action(complete_within="5s", retry=ONCE, recover=QUICKLY, undo=mg.NOTHING)
+@desk.action(complete_within="1m", retry=ONCE, recover=QUICKLY, undo=mg.NOTHING)
 def charge(order: Order, held: str) -> Any:
     """Do what the order says; a thread writes lines as well."""
     log.warning("charging")
@@ -57,7 +57,7 @@ def charge(order: Order, held: str) -> Any:
     return order.secret
 
 
-@desk.action(complete_within="5s", undo=mg.NOTHING)
+@desk.action(complete_within="1m", undo=mg.NOTHING)
 def note(card: Card) -> str:
     """Take a value that may not fit."""
     return card.value

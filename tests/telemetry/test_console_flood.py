@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from makegood.console.limited_server import MOST_CONNECTIONS
-from makegood.console.users import hashed
+from makegood.console.users import hash_password
 from tests.doors.conftest import Shop
 
 PASSWORD = "correct horse battery"
@@ -24,7 +24,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose store is set up, and whose console has a user."""
     new_shop = Shop(tmp_path)
     settings = tmp_path / "makegood.toml"
-    settings.write_text(f'[console_users]\n"ann" = "admin {hashed(PASSWORD)}"\n', encoding="utf-8")
+    settings.write_text(f'[console_users]\n"ann" = "admin {hash_password(PASSWORD)}"\n', encoding="utf-8")
     settings.chmod(0o600)
     assert new_shop.call("store", "migrate").exit_code == 0
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

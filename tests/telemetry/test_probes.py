@@ -186,7 +186,20 @@ async def test_livez_says_no_when_a_role_has_died(store: Store, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     "listen",
-    ["127.0.0.1", ":9000", "::1:9000", "h:99999", "h:port", "h:", "a b:1", "http://h:1", "", "h:-1", "h:٣"],
+    [
+        "127.0.0.1",
+        ":9000",
+        "::1:9000",
+        "h:99999",
+        "h:port",
+        "h:",
+        "a b:1",
+        "http://h:1",
+        "",
+        "h:-1",
+        "h:٣",
+        pytest.param("h:" + "9" * 5000, id="more digits than int takes"),
+    ],
 )
 def test_an_address_that_cannot_be_meant_is_refused_with_what_to_write(listen: str) -> None:
     with pytest.raises(mg.ConfigError, match=r"listen=.*write HOST:PORT, such as 127\.0\.0\.1:9464"):

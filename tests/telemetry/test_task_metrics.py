@@ -146,7 +146,7 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
         assert numbers("makegood_step_attempts_total", step="charge", outcome="permanent") == 1
         stuck_task = await node.client.submit(buy, "stuck")
         await stuck_task.result("60s")
-        await stuck_task.undo(timeout="20s")
+        await stuck_task.undo(timeout="2m")
         await stuck_task.wait("60s")
         numbers = await page(telemetry)
     assert numbers.table("makegood_undos_total", "cause") == {("permanent",): 1, ("operator",): 1}
@@ -172,7 +172,7 @@ async def test_what_is_cancelled_and_what_takes_too_long(world: World, store: St
             async with asyncio.timeout(60):
                 await bank.begun.wait()
             if cause == "cancel":
-                await task.cancel(timeout="20s")
+                await task.cancel(timeout="2m")
             await passing(world, task)
             numbers = await page(telemetry)
             bank.ends.set()

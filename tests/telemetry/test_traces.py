@@ -20,7 +20,7 @@ from makegood.node.node import Node
 from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from makegood.telemetry.sdk import TaskIds
-from makegood.telemetry.traces import SpanRef, Traces, made_of, place_of
+from makegood.telemetry.traces import SpanRef, Traces, derived_id, place_of
 from tests.telemetry.conftest import QUICK
 from tests.telemetry.test_task_metrics import Bank, shop
 
@@ -170,7 +170,7 @@ async def test_where_nobody_traced_the_submission_all_processes_agree_on_a_trace
     assert says(root, "task.id") == (task.id,)
     again = Recorder()
     async with Node(app, store, options=QUICK, telemetry=again.telemetry()), mg.Client(store) as client:
-        await client.task(task.id).undo(timeout="20s")
+        await client.task(task.id).undo(timeout="2m")
         await client.task(task.id).wait("60s")
     assert again.traces == first.traces
     assert parent(again.one("task buy")) == context(root).span_id
@@ -262,7 +262,7 @@ def test_ids_are_settled_for_one_span_only() -> None:
     assert source.generate_span_id() == 7  # a child asks for no trace
     assert source.generate_trace_id() != 9
     assert source.is_trace_id_random()
-    assert made_of("a", 1, size=8) == made_of("a", 1, size=8) != made_of("a", 2, size=8)
+    assert derived_id("a", 1, size=8) == derived_id("a", 1, size=8) != derived_id("a", 2, size=8)
 
 
 def test_without_the_extra_it_is_said_which_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from makegood.model.plan import StepPlan
 from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.commits import Commits
+from makegood.scheduler.eager_signals import EagerSignals
 from makegood.scheduler.store_reader import StoreReader
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.turns import Listeners, Turns
@@ -83,7 +84,9 @@ class Parts:
         self.tasks.node = MINE
         self.claims = Claims(self.tasks, hold=10, most=5)
         self.turns = Turns(self.tasks, self.claims, Listeners(defect=self.defects.append), parallel_from=2)
-        self.commits = Commits(cast("Any", self.store), cast("Any", self.store), self.pool, self.turns)
+        self.signals = EagerSignals(self.claims)
+        store = cast("Any", self.store)
+        self.commits = Commits(store, store, self.pool, self.turns, self.signals)
         self.reader = StoreReader(cast("Any", self.store), self.pool, self.turns)
 
     def hold(self, task: int, *plans: StepPlan) -> None:

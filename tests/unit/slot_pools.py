@@ -1,6 +1,6 @@
 """A process's agents for a Scheduler's unit tests: they only count their slots."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood.actor.slot_pool import Reservation
@@ -39,16 +39,19 @@ class Pool:
         loan, self.free = self.free, dict.fromkeys(self.free, 0)
         return loan
 
+    async def catch_up(self) -> None:
+        """Wait for nobody."""
+
     def give_back(self, loan: Mapping[str, int]) -> None:
         """Take slots back."""
         for address, n in loan.items():
             self.free[address] += n
 
-    def hand(self, request: Request, began: float, handed_at: float) -> None:
-        """Begin a request."""
-        self.handed.append(request)
+    def hand(self, requests: Sequence[Request], began: float, handed_at: float) -> None:
+        """Begin requests."""
+        self.handed += requests
 
-    def backlogged(self, address: str) -> None:
+    def note_backlog(self, address: str) -> None:
         """Note that the store has one."""
         self.queued.append(address)
 

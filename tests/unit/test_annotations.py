@@ -148,7 +148,7 @@ def test_a_probe_that_does_not_fit_is_refused(probe: Any, pattern: str) -> None:
 def test_a_probe_that_fits_is_taken(probe: Any) -> None:
     action = declared()
     assert action.probe(probe) is probe
-    assert action._prepared(request("probe"))[0] is probe
+    assert action._prepare(request("probe"))[0] is probe
 
 
 def test_two_undos_and_two_probes_are_refused() -> None:
@@ -190,7 +190,7 @@ def test_wider_and_missing_annotations_fit() -> None:
 
     action = declared()
     action.undo(loose)
-    assert action._prepared(request("undo"))[1] == {"order": Order("o"), "hold": "h", "result": None}
+    assert action._prepare(request("undo"))[1] == {"order": Order("o"), "hold": "h", "result": None}
 
 
 @pytest.mark.parametrize("protocol", [Identified, Findable])
@@ -203,7 +203,7 @@ def test_a_protocol_is_no_class_that_could_be_asked_about(protocol: Any) -> None
     narrow.__annotations__ = {"order": protocol | None, "result": str | None}
     action = declared()
     action.undo(narrow)
-    assert action._prepared(request("undo"))[1] == {"order": Order("o"), "result": None}
+    assert action._prepare(request("undo"))[1] == {"order": Order("o"), "result": None}
 
 
 Cents = NewType("Cents", int)
@@ -255,8 +255,8 @@ def later(order: "Later") -> "Later":
 
 def test_annotations_may_name_what_is_defined_further_down() -> None:
     action = declared(later)
-    assert action._prepared(request(args=b'{"order":{"id":"x"}}')) == (later, {"order": Later("x")})
-    assert action._fitted().returns is Later
+    assert action._prepare(request(args=b'{"order":{"id":"x"}}')) == (later, {"order": Later("x")})
+    assert action._fit().returns is Later
 
 
 @dataclass
@@ -272,7 +272,7 @@ def test_classes_local_to_a_function_are_seen_from_the_decorator() -> None:
     @agent().action(complete_within=1)
     def take(order: "Local") -> None: ...
 
-    _, kwargs = take._prepared(request(args=b'{"order":{"id":"x"}}'))
+    _, kwargs = take._prepare(request(args=b'{"order":{"id":"x"}}'))
     assert kwargs == {"order": Local("x")}
 
 
@@ -297,7 +297,7 @@ def test_a_class_local_to_a_function_hides_one_of_its_module() -> None:
         return take(order)
 
     plan = run.plan(Later(3))
-    assert decode(plan.inputs[0], take._fitted().annotations["order"]) == Later(3)
+    assert decode(plan.inputs[0], take._fit().annotations["order"]) == Later(3)
     assert plan.returns_type == list[Later]
 
 
@@ -307,9 +307,9 @@ def test_an_annotation_that_nobody_knows_is_refused_when_first_needed() -> None:
         DefinitionError,
         match=r"shop/payments/unknown: .*'Nowhere' is not defined.*not under `if TYPE_CHECKING:`",
     ):
-        action._fitted()
+        action._fit()
     with pytest.raises(PayloadError, match="Nowhere"):
-        action._prepared(request(args=b"{}"))
+        action._prepare(request(args=b"{}"))
 
 
 def either(order: Order | Refund) -> None: ...
@@ -326,7 +326,7 @@ def test_an_annotation_that_json_cannot_be_decoded_to_is_refused_at_once() -> No
 
 
 def test_arguments_are_decoded_to_what_the_function_takes() -> None:
-    fn, kwargs = declared()._prepared(request())
+    fn, kwargs = declared()._prepare(request())
     assert fn(**kwargs) == "o h"
     assert kwargs == {"order": Order("o", 1), "hold": "h"}
 
@@ -345,7 +345,7 @@ def pack(basket: Basket, extra: Extra, loose, *, fast: bool = False) -> None:  #
 
 def test_models_typed_dicts_untyped_and_defaulted_parameters() -> None:
     args = b'{"basket":{"skus":["a"]},"extra":{"gift":true},"loose":[1,{"a":null}],"gone":1}'
-    _, kwargs = declared(pack)._prepared(request(args=args))
+    _, kwargs = declared(pack)._prepare(request(args=args))
     assert kwargs == {"basket": Basket(skus=["a"]), "extra": {"gift": True}, "loose": [1, {"a": None}]}
 
 
@@ -361,18 +361,16 @@ def test_models_typed_dicts_untyped_and_defaulted_parameters() -> None:
 )
 def test_arguments_that_do_not_fit_the_code_any_more_are_refused(args: bytes, pattern: str) -> None:
     with pytest.raises(PayloadError, match=pattern):
-        declared()._prepared(request(args=args))
+        declared()._prepare(request(args=args))
 
 
 def test_an_undo_is_given_what_it_wants_and_the_result() -> None:
     action = declared()
     action.undo(refund)
-    fn, kwargs = action._prepared(request("undo", result=b'"pay-7"'))
+    fn, kwargs = action._prepare(request("undo", result=b'"pay-7"'))
     assert (fn, kwargs) == (refund, {"order": Order("o"), "result": "pay-7"})
-    assert action._prepared(request("undo", in_doubt=True))[1]["result"] is None
-    assert (
-        action._prepared(request("undo", result=b"null", args=b'{"order":{"id":"o"}}'))[1]["result"] is None
-    )
+    assert action._prepare(request("undo", in_doubt=True))[1]["result"] is None
+    assert action._prepare(request("undo", result=b"null", args=b'{"order":{"id":"o"}}'))[1]["result"] is None
 
 
 def parcel(order: Order) -> Order:
@@ -385,31 +383,31 @@ def unpack(*, result: Order | None) -> None: ...
 def test_the_result_is_decoded_to_what_the_action_returns() -> None:
     action = declared(parcel)
     action.undo(unpack)
-    assert action._prepared(request("undo", result=b'{"id":"p"}'))[1] == {"result": Order("p")}
-    assert action._decoded(b'{"id":"p","cents":2}') == Order("p", 2)
+    assert action._prepare(request("undo", result=b'{"id":"p"}'))[1] == {"result": Order("p")}
+    assert action._decode(b'{"id":"p","cents":2}') == Order("p", 2)
     with pytest.raises(PayloadError, match="the result of shop/payments/parcel"):
-        action._decoded(b"3")
+        action._decode(b"3")
     with pytest.raises(PayloadError, match="the undo of shop/payments/parcel"):
-        action._prepared(request("undo", result=b"3"))
+        action._prepare(request("undo", result=b"3"))
 
 
 @pytest.mark.parametrize("doing", ["undo", "probe"])
 def test_what_the_code_declares_no_more_is_an_operators_matter(doing: str) -> None:
     with pytest.raises(PayloadError, match=rf"no longer declares its {doing}: declare it again"):
-        declared()._prepared(request(doing))
+        declared()._prepare(request(doing))
 
 
 def test_results_are_kept_within_the_apps_limit() -> None:
     action = agent(payload_limit=50).action(complete_within=1)(charge)
-    assert action._encoded("pay-7") == b'"pay-7"'
+    assert action._encode("pay-7") == b'"pay-7"'
     with pytest.raises(PayloadError, match=r"charge is Order, its annotation says str: Expected `str`"):
-        action._encoded(Order("o"))
+        action._encode(Order("o"))
     with pytest.raises(
         PayloadError, match=r"the result of shop/payments/charge has 62 bytes.*the limit is 50"
     ):
-        action._encoded("x" * 60)
+        action._encode("x" * 60)
     with pytest.raises(PayloadError, match="object is not known to JSON"):
-        action._encoded(object())
+        action._encode(object())
 
 
 def test_a_coroutine_returned_by_a_wrapped_function_is_no_result() -> None:
@@ -420,7 +418,7 @@ def test_a_coroutine_returned_by_a_wrapped_function_is_no_result() -> None:
         return slow()
 
     with pytest.raises(PayloadError, match="returned a coroutine"):
-        declared(wrapped)._encoded(wrapped())
+        declared(wrapped)._encode(wrapped())
 
 
 def test_a_decorated_function_keeps_its_parameters() -> None:
@@ -431,7 +429,7 @@ def test_a_decorated_function_keeps_its_parameters() -> None:
 
         return around
 
-    fn, kwargs = declared(logged(charge))._prepared(request())
+    fn, kwargs = declared(logged(charge))._prepare(request())
     assert fn(**kwargs) == "o h"
 
 
@@ -460,13 +458,13 @@ def test_an_undo_of_a_step_older_than_a_parameter_is_given_a_default() -> None:
     action.undo(back)
     action.probe(look)
     old = b'{"order":{"id":"o"}}'
-    fn, kwargs = action._prepared(request("undo", args=old))
+    fn, kwargs = action._prepare(request("undo", args=old))
     assert (fn(**kwargs), kwargs) == (None, {"order": Order("o"), "currency": "EUR", "result": None})
-    assert action._prepared(request("probe", args=old))[1] == {"currency": "EUR"}
+    assert action._prepare(request("probe", args=old))[1] == {"currency": "EUR"}
     new = b'{"order":{"id":"o"},"currency":"USD","kind":"bank","place":"there"}'
-    assert action._prepared(request("undo", args=new))[1]["currency"] == "USD"
+    assert action._prepare(request("undo", args=new))[1]["currency"] == "USD"
     with pytest.raises(PayloadError, match="missing required field `place`"):
-        action._prepared(request(args=old))
+        action._prepare(request(args=old))
 
 
 @dataclass
@@ -485,10 +483,10 @@ def test_what_a_class_raises_of_its_own_is_told() -> None:
     """Msgspec passes on what is neither ValueError nor TypeError; an attempt must not be silent for it."""
     action = declared(odd)
     with pytest.raises(PayloadError, match=r"^shop/payments/odd: KeyError: 'o'"):
-        action._prepared(request(args=b'{"thing":{"id":"o"}}'))
+        action._prepare(request(args=b'{"thing":{"id":"o"}}'))
     with pytest.raises(PayloadError, match="the result of shop/payments/odd: KeyError: 'o'"):
-        action._decoded(b'{"id":"o"}')
+        action._decode(b'{"id":"o"}')
     with pytest.raises(
         PayloadError, match="the result of shop/payments/odd is dict, its annotation says Odd: KeyError"
     ):
-        action._encoded({"id": "o"})
+        action._encode({"id": "o"})

@@ -33,11 +33,11 @@ def attempt(phase: Phase = "waiting", within: float = 10.0) -> Attempt:
 def test_a_function_is_called_once_and_an_attempt_ends_once(phase: Phase) -> None:
     one = attempt(phase)
     if phase == "waiting":
-        one.called(cancellable=False)
+        one.begin_call(cancellable=False)
         assert one.phase == "running"
     else:
         with pytest.raises(RuntimeError, match=f"{phase} cannot become running"):
-            one.called(cancellable=False)
+            one.begin_call(cancellable=False)
         assert one.phase == phase
     if phase != "ended":
         one.end()
@@ -64,7 +64,7 @@ def test_a_passed_deadline_moves_an_attempt_by_one_phase(phase: Phase, then: Pha
 
 def test_a_deadline_halts_and_makes_overdue_a_while_later_each_once() -> None:
     one = attempt()
-    one.called(cancellable=False)
+    one.begin_call(cancellable=False)
     assert one.look_at(5.0) == 10.0
     assert not one.pass_deadline(10.0)
     assert (one.phase, one.look_at(10.0)) == ("halted", 11.0)
@@ -95,7 +95,7 @@ async def test_only_a_coroutine_is_cancelled_at_its_deadline(*, cancellable: boo
     one, never = attempt(), asyncio.Event()
     one.work = asyncio.ensure_future(_until(never))
     await asyncio.sleep(0)
-    one.called(cancellable=cancellable)
+    one.begin_call(cancellable=cancellable)
     one.pass_deadline(10.0)
     assert bool(one.work.cancelling()) is cancellable
     never.set()

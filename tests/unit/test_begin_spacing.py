@@ -79,7 +79,7 @@ def began(lags: list[float]) -> list[float]:
             await spacing.wait(mine)
             await pause(lag)  # until a thread runs it
             moments.append(loop.time())
-            spacing.begun(mine, loop.time())
+            spacing.note_begin(mine, loop.time())
 
         await asyncio.gather(*(call(n * GAP, lag) for n, lag in enumerate(lags)))
 

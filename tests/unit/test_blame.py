@@ -12,9 +12,9 @@ def step(task: int, failures: int = 0, **of: str) -> CallingStep:
 def answered_between(failures: int = 1) -> Evidence:
     """Return what is known once step 1 has failed, another was answered, and step 1 has failed again."""
     evidence = Evidence()
-    evidence.failed(step(1), 10.0, 10.0)
-    evidence.answered(step(2), 11.0)
-    evidence.failed(step(1, failures), 20.0, 20.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
+    evidence.record_answer(step(2), 11.0)
+    evidence.record_failure(step(1, failures), 20.0, 20.0)
     return evidence
 
 
@@ -28,16 +28,16 @@ def test_a_step_that_fails_alone_is_to_blame_if_another_was_answered_since_it_fa
 def test_the_first_try_that_failed_is_the_first_failure() -> None:
     """The others were answered while it was tried again within its attempt."""
     evidence = Evidence()
-    evidence.answered(step(2), 11.0)
-    evidence.failed(step(1), 12.0, 10.0)
+    evidence.record_answer(step(2), 11.0)
+    evidence.record_failure(step(1), 12.0, 10.0)
     evidence.learn(None, None, [])
     assert evidence.blames(step(1))
 
 
 def test_an_answer_before_it_failed_first_says_nothing() -> None:
     evidence = Evidence()
-    evidence.answered(step(2), 9.0)
-    evidence.failed(step(1), 10.0, 10.0)
+    evidence.record_answer(step(2), 9.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
     evidence.learn(8.0, 8.0, [])
     assert not evidence.blames(step(1))
 
@@ -45,22 +45,22 @@ def test_an_answer_before_it_failed_first_says_nothing() -> None:
 def test_its_own_answer_is_not_that_of_another() -> None:
     """Its probe's answers are weighed by the rules: see ``probe_answer``."""
     evidence = Evidence()
-    evidence.failed(step(1), 10.0, 10.0)
-    evidence.answered(step(1, doing="probe"), 11.0)
-    evidence.failed(step(1), 20.0, 20.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
+    evidence.record_answer(step(1, doing="probe"), 11.0)
+    evidence.record_failure(step(1), 20.0, 20.0)
     evidence.learn(None, None, [])
     assert not evidence.blames(step(1))
-    evidence.answered(step(2), 22.0)
-    evidence.answered(step(1, doing="probe"), 23.0)
-    evidence.failed(step(1), 30.0, 30.0)
+    evidence.record_answer(step(2), 22.0)
+    evidence.record_answer(step(1, doing="probe"), 23.0)
+    evidence.record_failure(step(1), 30.0, 30.0)
     evidence.learn(None, None, [])
     assert evidence.blames(step(1)), "another was answered too"
 
 
 def test_a_probe_that_another_process_made_may_have_been_its_own() -> None:
     evidence = Evidence()
-    evidence.failed(step(1), 10.0, 10.0)
-    evidence.failed(step(1), 20.0, 20.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
+    evidence.record_failure(step(1), 20.0, 20.0)
     evidence.learn(15.0, None, [])
     assert not evidence.blames(step(1))
     evidence.learn(15.0, 14.0, [])
@@ -70,7 +70,7 @@ def test_a_probe_that_another_process_made_may_have_been_its_own() -> None:
 def test_counted_failures_of_a_step_with_a_probe_say_nothing_of_others() -> None:
     """They count once the probe was answered, and a step without one has only others to thank."""
     evidence = Evidence()
-    evidence.failed(step(1, 3), 10.0, 10.0)
+    evidence.record_failure(step(1, 3), 10.0, 10.0)
     evidence.learn(None, None, [])
     assert evidence.blames(step(1, 3))
     assert not evidence.blames(CallingStep(1, 0, "charge", failures=3, has_probe=True))
@@ -78,7 +78,7 @@ def test_counted_failures_of_a_step_with_a_probe_say_nothing_of_others() -> None
 
 def test_another_step_that_fails_looks_like_an_outage_wherever_it_fails() -> None:
     evidence = answered_between()
-    evidence.failed(step(3), 20.5, 20.5)
+    evidence.record_failure(step(3), 20.5, 20.5)
     evidence.learn(None, None, [])
     assert not evidence.blames(step(1))
     evidence = answered_between()
@@ -92,9 +92,9 @@ def test_another_step_that_fails_looks_like_an_outage_wherever_it_fails() -> Non
 
 def test_an_answer_to_another_process_clears_others_and_is_one_since_the_first_failure() -> None:
     evidence = Evidence()
-    evidence.failed(step(3), 9.0, 9.0)
-    evidence.failed(step(1), 10.0, 10.0)
-    evidence.failed(step(1), 20.0, 20.0)
+    evidence.record_failure(step(3), 9.0, 9.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
+    evidence.record_failure(step(1), 20.0, 20.0)
     evidence.learn(15.0, 15.0, [])
     assert evidence.blames(step(1))
     assert [each.step.task for each in evidence.failing] == [1]
@@ -104,7 +104,7 @@ def test_what_its_failures_say_outlives_the_process() -> None:
     """A new process has heard nothing: two failures that counted stand for an answer between them."""
     for failures, guilty in ((1, False), (2, True)):
         evidence = Evidence()
-        evidence.failed(step(1, failures), 10.0, 10.0)
+        evidence.record_failure(step(1, failures), 10.0, 10.0)
         evidence.learn(None, None, [])
         assert evidence.blames(step(1, failures)) is guilty
 
@@ -114,7 +114,7 @@ def test_two_steps_that_fail_alone_need_more_than_an_outage_leaves_them() -> Non
     for failures, guilty in ((2, False), (3, True)):
         evidence = Evidence()
         for task in (1, 2):
-            evidence.failed(step(task, failures), 10.0, 10.0)
+            evidence.record_failure(step(task, failures), 10.0, 10.0)
         evidence.learn(None, None, [])
         assert [evidence.blames(step(task, failures)) for task in (1, 2)] == [guilty] * 2
 
@@ -124,11 +124,11 @@ def test_several_steps_are_to_blame_if_enough_others_were_answered_since_each_of
     for answers, guilty in ((4, False), (5, True)):
         evidence = Evidence()
         for task in (1, 2):
-            evidence.failed(step(task), 10.0, 10.0)
+            evidence.record_failure(step(task), 10.0, 10.0)
         for n in range(answers):
-            evidence.answered(step(100 + n), 11.0)
+            evidence.record_answer(step(100 + n), 11.0)
         for task in (1, 2):
-            evidence.failed(step(task, 1), 20.0, 20.0)
+            evidence.record_failure(step(task, 1), 20.0, 20.0)
         evidence.learn(None, None, [])
         assert [evidence.blames(step(task, 1)) for task in (1, 2)] == [guilty] * 2
         evidence.learn(None, None, [FailingStep(step(3, 1), 20.5, 100)])
@@ -137,11 +137,11 @@ def test_several_steps_are_to_blame_if_enough_others_were_answered_since_each_of
 
 def test_answers_of_its_own_probe_are_none_to_others() -> None:
     evidence = Evidence()
-    evidence.failed(step(1), 10.0, 10.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
     for at in (11.0, 12.0):
-        evidence.answered(step(1, doing="probe"), at)
-        evidence.answered(step(2), at)
-    evidence.failed(step(1), 20.0, 20.0)
+        evidence.record_answer(step(1, doing="probe"), at)
+        evidence.record_answer(step(2), at)
+    evidence.record_failure(step(1), 20.0, 20.0)
     assert [each.answers for each in evidence.failing] == [2]
 
 
@@ -155,12 +155,12 @@ def test_an_action_and_its_undo_are_two_and_an_action_and_its_probe_one() -> Non
 def test_each_step_that_has_failed_since_the_last_answer_is_named_once() -> None:
     evidence = Evidence()
     assert evidence.callers() == []
-    evidence.failed(step(1), 10.0, 10.0)
-    evidence.failed(step(1, doing="probe"), 11.0, 11.0)
+    evidence.record_failure(step(1), 10.0, 10.0)
+    evidence.record_failure(step(1, doing="probe"), 11.0, 11.0)
     assert [caller.task for caller in evidence.callers()] == [1]
     evidence.learn(None, None, [FailingStep(step(2), 11.5), FailingStep(step(1), 11.6)])
     assert sorted(caller.task for caller in evidence.callers()) == [1, 2]
-    evidence.answered(None, 13.0)
+    evidence.record_answer(None, 13.0)
     assert evidence.callers() == []
     assert evidence.failing == []
 
@@ -168,7 +168,7 @@ def test_each_step_that_has_failed_since_the_last_answer_is_named_once() -> None
 def test_the_steps_that_are_remembered_are_bounded() -> None:
     evidence = Evidence()
     for task in range(3000):
-        evidence.failed(step(task), float(task), float(task))
+        evidence.record_failure(step(task), float(task), float(task))
     assert len(evidence.failing) == 1000
     assert len(evidence._first) == 1000
 
@@ -176,7 +176,9 @@ def test_the_steps_that_are_remembered_are_bounded() -> None:
 def end(circuit: Circuit, outcome: Outcome, now: float, caller: CallingStep, since: float | None) -> bool:
     """Let a call begin and end, once it may."""
     circuit.room(now, 4)
-    return circuit.ended(circuit.began(now), outcome, now, since=since, caller=caller)
+    return circuit.record_end(
+        circuit.began(now), outcome, now, since=since, caller=caller, first_failure=since
+    )
 
 
 def test_the_trial_calls_of_a_step_to_blame_count() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import makegood as mg
 from makegood.client.submission import draft_of
-from makegood.payload.by_value import ByValue, listed
+from makegood.payload.by_value import ByValue, join_differences
 from makegood.payload.codec import encode
 
 CET = dt.timezone(dt.timedelta(hours=1))
@@ -144,7 +144,7 @@ DIFFERENT: list[tuple[Any, Any, Any, str]] = [
 def test_equal_values_have_one_text(annotation: Any, one: Any, other: Any) -> None:
     comparison = ByValue(annotation, "v")
     assert comparison.text(encode(one)) == comparison.text(encode(other))
-    assert listed(comparison.differences("v", encode(one), encode(other))) == ""
+    assert join_differences(comparison.differences("v", encode(one), encode(other))) == ""
 
 
 @pytest.mark.parametrize(("annotation", "one", "other", "differences"), DIFFERENT)
@@ -152,15 +152,17 @@ def test_what_differs_is_named(annotation: Any, one: Any, other: Any, difference
     """Texts and secrets are not shown; what is shown has a limit."""
     comparison = ByValue(annotation, "v")
     assert comparison.text(encode(one)) != comparison.text(encode(other))
-    assert listed(comparison.differences("v", encode(one), encode(other))) == differences
+    assert join_differences(comparison.differences("v", encode(one), encode(other))) == differences
 
 
 def test_no_input_with_a_secret_name_is_shown() -> None:
     """Nor what may be a value: the key of a mapping."""
     comparison = ByValue(int, "api_key")
-    assert listed(comparison.differences("api_key", b"1", b"2")) == "api_key: another value"
+    assert join_differences(comparison.differences("api_key", b"1", b"2")) == "api_key: another value"
     of_cards = ByValue(dict[str, int], "v")
-    assert listed(of_cards.differences("v", b'{"4242 4242":1}', b"{}")) == "v.an entry: is missing now"
+    assert (
+        join_differences(of_cards.differences("v", b'{"4242 4242":1}', b"{}")) == "v.an entry: is missing now"
+    )
 
 
 @given(

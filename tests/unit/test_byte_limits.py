@@ -40,30 +40,30 @@ def test_equal_steps_are_decoded_once_and_large_ones_are_not_kept_for_ever() -> 
     specs = [spec(StepPlan(n, args=Template(("x" * MIB,)))) for n in range(20)]
     first = plans.plan(specs[0])
     assert plans.plan(specs[0]) is first
-    assert plans.untouched(specs[0]) is plans.untouched(specs[0])
+    assert plans.new_step(specs[0]) is plans.new_step(specs[0])
     for each in specs:
-        assert plans.untouched(each).plan == plans.plan(each)
+        assert plans.new_step(each).plan == plans.plan(each)
     assert len(plans._plans) == len(plans._first_steps) == 7
     assert sum(map(len, plans._plans)) == plans._bytes < 8 * MIB
     huge = spec(StepPlan(0, args=Template(("x" * 9 * MIB,))))
-    assert plans.untouched(huge).plan == plans.plan(huge)
+    assert plans.new_step(huge).plan == plans.plan(huge)
     assert (len(plans._plans), len(plans._first_steps), plans._bytes) == (0, 0, 0)
 
 
 def test_the_bytes_of_a_long_queue_are_added_up_once_a_second_or_near_its_limit() -> None:
     depths = Depths()
     assert depths.wants("q", 10, 1000, 0.0), "nothing is known"
-    depths.found("q", 1000, 100, 0.0)
+    depths.record("q", 1000, 100, 0.0)
     assert depths.wants("q", 10, 1000, 0.1), "it is short"
-    depths.found("q", 5000, 100, 1.0)
+    depths.record("q", 5000, 100, 1.0)
     assert not depths.wants("q", 400, 1000, 1.1)
     assert not depths.wants("q", 400, 1000, 1.2)
     assert depths.wants("q", 400, 1000, 1.3), "what was sent since may have filled it"
-    depths.found("q", 5000, 100, 2.0)
+    depths.record("q", 5000, 100, 2.0)
     assert depths.wants("q", 1, 1000, 3.1), "others may have sent"
     assert depths.wants("q", 1, 1000, 1.9), "the clock went back"
     for n in range(2000):
-        depths.found(f"queue {n}", 5000, 1, 5.0)
+        depths.record(f"queue {n}", 5000, 1, 5.0)
     assert len(depths._depths) == 1000
 
 

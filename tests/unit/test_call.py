@@ -238,6 +238,17 @@ async def test_sleep_waits_until_nobody_needs_the_call_at_most_to_its_deadline()
     assert other.asked == [1.0]
 
 
+async def test_a_sleep_and_an_extension_that_nobody_awaits_say_so() -> None:
+    """Both would return at once without a word, as a `def` action's may be written."""
+    attempt = Attempt()
+    for method, effect in ((attempt.call.sleep, "did not wait"), (attempt.call.extend, "does not show")):
+        with pytest.warns(
+            RuntimeWarning, match=rf"{effect}.*write `await call\.{method.__name__}\("
+        ) as warnings:
+            method("1s")
+        assert warnings[0].filename == __file__
+
+
 async def test_sleep_blocks_the_thread_of_a_def_action() -> None:
     attempt = Attempt()
     await asyncio.to_thread(attempt.call.sleep, "10s")

@@ -53,7 +53,7 @@ class Run:
     async def reply(self) -> TaskMessage | None:
         """Return its answer; None for silence."""
         assert self.attempt.work is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):  # less than a sleep that hears nothing
             await asyncio.gather(self.attempt.work, return_exceptions=True)
         self._threads.shutdown()
         return self._answer

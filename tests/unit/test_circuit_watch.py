@@ -15,6 +15,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt, Phase, Runner
 from makegood.model.breaker import UNCOUNTED, Breaker, Circuit
 from makegood.model.messages import MessageKind, Request, TaskMessage
+from makegood.model.task import Doing
 from tests.clocks import HandClock
 
 
@@ -141,3 +142,32 @@ def test_what_the_end_of_the_process_cuts_off_is_excused_unless_its_failure_woul
     world.watch.judge(world.slots, first, TaskMessage("done"), [])
     world.watch.cut_off({"shop/bank": world.slots}, [since_answered], [])
     assert not world.watch.excuses
+
+
+@pytest.mark.parametrize("doing", ["undo", "do"])
+def test_a_step_has_not_failed_before_its_first_failure(doing: Doing) -> None:
+    """::
+
+        1010 s  the service answers another step, or the action of an undo
+        1020 s  the first attempt of the undo, or of an action after ``Later``, fails, and so do all others: an outage
+
+    The declared wait lies before a repeated attempt. Before these there was none, or no failure: the answer at 1010 s is
+    not one since the step first failed, and does not put the blame on it.
+    """
+    world = World()
+    circuit = world.slots.circuit
+    assert circuit is not None
+    world.clock.seconds = 1010.0
+    world.watch.judge(world.slots, world.attempt(2), TaskMessage("done"), [])
+    world.clock.seconds = 1020.0
+    one = world.attempt(1)
+    one.request = replace(one.request, doing=doing, attempt=2)
+    one.since = 1000.0
+    assert world.watch.judge(world.slots, one, TaskMessage("gave_up"), []), "the first failure counts"
+    for failures in (1, 1):
+        circuit.evidence.learn(None, None, [])
+        world.clock.seconds += 40.0
+        again = world.attempt(1)
+        again.request = replace(one.request, failures=failures, attempt=3)
+        again.since = world.clock.seconds - 1.0
+        assert not world.watch.judge(world.slots, again, TaskMessage("gave_up"), [])

@@ -123,7 +123,7 @@ async def test_a_task_that_is_let_go_is_forgotten_and_looked_for_at_its_moment()
     assert moment is not None
     assert moment - parts.tasks.clock.monotonic() == pytest.approx(60, abs=5)
     parts.claims.fire(moment)
-    claim = parts.claims.wanted(None)
+    claim = parts.claims.next_claim(None)
     assert claim is not None
     assert claim.sleepers
 

@@ -104,6 +104,18 @@ def test_marks_and_keys_of_gap_and_fold() -> None:
     assert seconds.key("n") == "n@2026-10-25T09:00:30[UTC]"
 
 
+def test_hours_that_are_named_are_times_of_the_day_also_if_all_are() -> None:
+    """The hour that clocks show twice has one moment less than twice, which is an effect; real time has none."""
+    span = instant("2026-03-01T00:00Z"), instant("2026-12-01T00:00Z")
+    counts = [
+        (effect.mark, len(effect.walls), len(effect.moments))
+        for effect in clock_effects(Cron("0,30 0-23 * * *", "Europe/Berlin"), *span)
+    ]
+    assert counts == [("gap", 2, 1), ("fold", 2, 2)]
+    for text in ("0,30 * * * *", "*/30 0-23 * * *"):
+        assert not [*clock_effects(Cron(text, "Europe/Berlin"), *span)]
+
+
 def no_moment_is_in_the_past() -> None:
     """Asked in the second of two equal hours, a fixed time of the first one has passed."""
     query = instant("2026-10-25T01:10Z")  # 02:10 once more

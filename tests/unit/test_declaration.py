@@ -89,13 +89,13 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
         recover=Recover(threshold=2, wait="1s", extended="1m", then="hold"),
         remembers=True,
     )
-    assert not action._made_good
+    assert not action._is_made_good
     assert action._undo_fn is None
     action.undo(complete_within=timedelta(minutes=2), recover=Recover(threshold=7, wait="2s", extended="3s"))(
         refund
     )
     action.probe(fences=True)(find)
-    assert action._made_good
+    assert action._is_made_good
     assert action._undo_fn is not None
     assert action.retry.tries == 4
     assert action._policy == Policy(
@@ -118,8 +118,8 @@ def test_an_undo_is_as_patient_as_its_action_unless_it_says_otherwise() -> None:
 
 def test_nothing_and_no_return_make_good_without_an_undo() -> None:
     harmless, final = declared(undo=NOTHING), declared(no_return=True)
-    assert harmless._made_good
-    assert final._made_good
+    assert harmless._is_made_good
+    assert final._is_made_good
     assert not harmless._policy.undoable
     assert (final._policy.undoable, final._policy.no_return) == (False, True)
 

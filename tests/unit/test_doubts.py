@@ -10,11 +10,11 @@ FAULT = ValueError("a defect")
 
 def tried(doubts: Doubts, tasks: list[int], bad: int) -> None:
     """Let a turn of these tasks fail, then those of its parts that hold the bad one."""
-    doubts.met(tasks, FAULT, apart=False)
+    doubts.note_fault(tasks, FAULT, apart=False)
     while doubts:
         part = doubts.next()
         if bad in part:
-            doubts.met(part, FAULT, apart=True)
+            doubts.note_fault(part, FAULT, apart=True)
         else:
             doubts.well(with_claim=False, most=500)
 
@@ -39,11 +39,11 @@ def test_an_exception_that_meets_task_after_task_is_none_of_theirs() -> None:
 
 def test_after_a_claim_that_failed_tasks_are_claimed_one_by_one_for_a_while() -> None:
     doubts = Doubts()
-    doubts.claimed_badly([1, 2, 3], FAULT)
+    doubts.note_failed_claim([1, 2, 3], FAULT)
     assert (doubts.most, doubts.fine, doubts.unclaimable) == (1, False, {})
     doubts.well(with_claim=False, most=5)
     assert not doubts.fine, "nothing was claimed yet"
-    doubts.claimed_badly([2], FAULT)
+    doubts.note_failed_claim([2], FAULT)
     assert [*doubts.unclaimable] == [2]
     for most in (2, 4, None):
         doubts.well(with_claim=True, most=5)

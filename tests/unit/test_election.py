@@ -107,6 +107,7 @@ async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_
         term.check()
 
 
+@virtual  # as above
 async def test_a_renewal_without_an_answer_is_logged_with_its_reason_and_the_seconds_that_are_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -140,6 +141,7 @@ async def test_a_refused_renewal_ends_the_term_at_once() -> None:
     assert asyncio.get_running_loop().time() - start < 50
 
 
+@virtual  # as above
 async def test_a_term_that_is_renewed_outlives_its_lease_and_release_lets_another_in_with_a_higher_epoch() -> (
     None
 ):

@@ -9,13 +9,13 @@ import pytest
 from makegood.errors import ConfigError
 from makegood.model.attributes import text_of
 from makegood.store import filters
-from makegood.store.filters import MOST, NAMES, parsed, wanted
+from makegood.store.filters import MOST, NAMES, parse_filter, parse_terms
 from makegood.store.views import Exact, Filter, Prefix
 
 
 def test_a_filter_says_all_in_one() -> None:
-    assert parsed("") == {}
-    assert parsed("state=error,undone since=2h app=shop") == {
+    assert parse_terms("") == {}
+    assert parse_terms("state=error,undone since=2h app=shop") == {
         "state": ("error", "undone"), "since": 7200.0, "app": "shop",
     }  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_a_filter_says_all_in_one() -> None:
     ],
 )
 def test_a_term_means_one_condition(text: str, means: Filter) -> None:
-    assert wanted(text) == means
+    assert parse_filter(text) == means
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_term_means_one_condition(text: str, means: Filter) -> None:
 )
 def test_what_is_not_understood_names_what_is_known(text: str, hint: str) -> None:
     with pytest.raises(ConfigError) as error:
-        wanted(text)
+        parse_filter(text)
     assert hint in str(error.value)
 
 
@@ -118,7 +118,7 @@ def test_a_filter_in_words_means_the_same(condition: Filter) -> None:
         name: text_of(value) if isinstance(value, int) else value
         for name, value in (condition.attributes or {}).items()
     }
-    assert wanted(filters.text_of(condition)) == replace(condition, attributes=texts or None)
+    assert parse_filter(filters.text_of(condition)) == replace(condition, attributes=texts or None)
 
 
 def test_a_filter_is_kept_as_json() -> None:

@@ -22,20 +22,20 @@ def open_ended(order: str, *more: str, rush: bool = False) -> None:
 def test_a_call_by_position_with_all_inputs_needs_no_binding() -> None:
     inputs = inputs_of(plain)
     assert inputs.plain == 2
-    assert inputs.bound(("a",), {}) == (("a", 5), {})
+    assert inputs.bind(("a",), {}) == (("a", 5), {})
     assert inputs_of(open_ended).plain == -1
     with pytest.raises(mg.DefinitionError, match=r"submit\(flow\.plan\(rush=\.\.\.\)\)"):
-        inputs_of(open_ended).bound((), {"haste": True})
+        inputs_of(open_ended).bind((), {"haste": True})
 
 
 def test_an_input_is_held_to_its_annotation_and_to_the_limit() -> None:
     inputs = inputs_of(plain)
-    assert [inputs.encoded(0, "a"), inputs.encoded(1, 7)] == [b'"a"', b"7"]
+    assert [inputs.encode(0, "a"), inputs.encode(1, 7)] == [b'"a"', b"7"]
     for n, value in ((1, "7"), (0, "x" * 200)):
         with pytest.raises(mg.PayloadError, match=r"the input \w+ of shop\.flow"):
-            inputs.encoded(n, value)
-    assert (inputs.held(1), inputs.annotation("return")) == (int, str)
-    assert inputs_of(open_ended).held(1) is not str, "nobody knows which is which"
+            inputs.encode(n, value)
+    assert (inputs.constraint(1), inputs.annotation("return")) == (int, str)
+    assert inputs_of(open_ended).constraint(1) is not str, "nobody knows which is which"
 
 
 def test_all_inputs_in_order_are_told_apart_again() -> None:

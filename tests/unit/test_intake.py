@@ -35,7 +35,7 @@ def test_what_drains_takes_nothing_more_whatever_ends_or_begins() -> None:
 @pytest.mark.parametrize(("backlog", "looks"), [(True, True), (False, False)])
 def test_a_free_slot_is_a_reason_to_look_only_where_something_may_wait(*, backlog: bool, looks: bool) -> None:
     intake, slots = Intake(beside_scheduler=True), Slots("shop/bank", {}, 2, backlog=backlog)
-    intake.freed(slots)
+    intake.note_free_slot(slots)
     assert intake.wake.is_set() is looks
     intake.look(slots)
     assert slots.needs_look

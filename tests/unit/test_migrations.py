@@ -22,15 +22,15 @@ def test_the_plan_lists_what_a_store_lacks() -> None:
 def test_the_script_makes_a_store_that_is_up_to_date() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(migrations.script("sqlite"))
-        assert upkeep.version(connection) == migrations.needed("sqlite")
-    assert migrations.script("sqlite", migrations.needed("sqlite")) == ""
+        assert upkeep.version(connection) == migrations.latest_version("sqlite")
+    assert migrations.script("sqlite", migrations.latest_version("sqlite")) == ""
 
 
 @pytest.mark.parametrize(
     ("version", "pattern"),
     [
         (0, "no tables of makegood: run `makegood store migrate`"),
-        (-1, rf"needs {migrations.needed('sqlite')}: run `makegood store migrate`"),
+        (-1, rf"needs {migrations.latest_version('sqlite')}: run `makegood store migrate`"),
         (99, "newer makegood"),
     ],
 )
@@ -38,7 +38,7 @@ def test_a_schema_that_does_not_fit_is_refused_with_the_remedy(version: int, pat
     with pytest.raises(SchemaMismatchError, match=pattern) as error:
         migrations.verify("sqlite", version, "shop.db")
     assert str(error.value).startswith("shop.db")
-    migrations.verify("sqlite", migrations.needed("sqlite"), "shop.db")
+    migrations.verify("sqlite", migrations.latest_version("sqlite"), "shop.db")
 
 
 def test_a_missing_file_of_the_installation_is_noticed(

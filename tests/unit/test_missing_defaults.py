@@ -205,4 +205,4 @@ def test_a_result_that_is_plain_json_gets_the_defaults_of_its_type(
 
     make.__annotations__["return"] = annotation
     action = mg.App("shop").agent("desk").action(complete_within="5s", undo=mg.NOTHING)(make)
-    assert action._encoded(value) == whole
+    assert action._encode(value) == whole

@@ -162,7 +162,7 @@ def test_what_fits_is_taken_as_an_input_and_as_a_result(annotation: Any, value: 
         assert accepting(annotation).plan(value).inputs == (encode(value),)
     if annotation is not Named:
         action = returning(annotation)
-        assert [action._encoded(value) for _ in range(2)] == [encode(value)] * 2
+        assert [action._encode(value) for _ in range(2)] == [encode(value)] * 2
 
 
 @pytest.mark.parametrize(("annotation", "value"), UNFIT)
@@ -174,11 +174,11 @@ def test_what_does_not_fit_is_refused_as_an_input_and_as_a_result(annotation: An
     for kind, fitting in FITS:
         if kind == annotation and type(fitting) is type(value):
             flow.plan(fitting)
-            action._encoded(fitting)
+            action._encode(fitting)
     with pytest.raises(PayloadError, match=r"^the input value of shop\.take is "):
         flow.plan(value)
     with pytest.raises(PayloadError, match=r"^the result of shop/desk/give is "):
-        action._encoded(value)
+        action._encode(value)
 
 
 @pytest.mark.parametrize(

@@ -176,5 +176,5 @@ def test_a_correlation_id_must_fit_into_a_header() -> None:
 
 
 def test_what_may_be_secret_in_an_address_is_not_shown() -> None:
-    assert notices.shown("https://shop.example:8443/hook?token=x") == "https://shop.example:8443"
-    assert notices.shown("queue:web-7") == "queue:web-7"
+    assert notices.safe_address("https://shop.example:8443/hook?token=x") == "https://shop.example:8443"
+    assert notices.safe_address("queue:web-7") == "queue:web-7"

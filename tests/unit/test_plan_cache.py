@@ -16,7 +16,7 @@ from makegood.errors import DefinitionError, MakegoodError, PayloadError, Promis
 from makegood.model.plan import Plan
 from makegood.workflow.app import App
 from makegood.workflow.plan_cache import Called, ParallelGroup
-from makegood.workflow.promise import promised
+from makegood.workflow.promise import content_of
 from makegood.workflow.verbs import parallel, when
 from makegood.workflow.workflow import Workflow
 
@@ -219,7 +219,7 @@ def test_to_look_at_a_promise_on_a_trail_changes_nothing() -> None:
             other.start()
             other.join()
             texts.append(repr(promise))
-            assert promised(promise) is promised(promise)
+            assert content_of(promise) is content_of(promise)
         return promise
 
     shop.pack = looked_at  # type: ignore[assignment]

@@ -380,8 +380,8 @@ async def test_a_receiver_that_drips_is_left_in_time_and_its_connection_is_close
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     url = f"https://hooks.example:{port}/" if tls else f"http://localhost:{port}/"
-    with pytest.raises(DeliveryError, match=r"did not answer within 0\.3 s"):
-        await poster(timeout=0.3).post(url, "m", BODY)
+    with pytest.raises(DeliveryError, match="did not answer within 2 s"):
+        await poster(timeout=2).post(url, "m", BODY)
     async with asyncio.timeout(60):
         await close.wait()
     server.close()
@@ -552,4 +552,4 @@ async def test_a_result_is_posted_as_it_is() -> None:
     ],
 )
 def test_the_name_of_a_cause_holds_nothing_of_its_text(cause: str, name: str) -> None:
-    assert notices.named(cause) == name
+    assert notices.kind_of_cause(cause) == name

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makegood.base.postgres_errors import refused
-from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreUnavailableError
-from makegood.store.postgres.batcher import Together
+from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreError, StoreUnavailableError
+from makegood.store.postgres.batcher import Batcher
 from makegood.store.postgres.commit_statement import PARTS, joined, numbers, parameters, place, statement
 from makegood.store.postgres.connection import Address
-from makegood.store.postgres.errors import cause, is_data, is_lost, translated
-from makegood.store.postgres.writers import BackgroundTasks
+from makegood.store.postgres.errors import cause, is_data, is_lost, translate
+from makegood.store.postgres.writers import BackgroundTasks, HeldUpError
 from makegood.store.scan_floors import Floors
 from tests.clocks import HandClock
+from tests.waiting import moment
 
 SERVER = "PostgreSQL at db:5432, database x, user me"
 
@@ -74,7 +75,7 @@ def test_faults_are_sorted(
 ) -> None:
     """The driver's families overlap; each fault is of one kind for us, and named in the family's words."""
     assert (is_lost(fault), is_data(fault)) == (connection_loss, data)
-    error_ = translated(fault, SERVER)
+    error_ = translate(fault, SERVER)
     assert type(error_) is error
     assert cause(fault) is (None if isinstance(fault, PayloadError) else fault)
     if error in (StoreUnavailableError, SchemaMismatchError, ConfigError):
@@ -152,8 +153,8 @@ def test_a_look_begins_a_little_below_what_was_passed_and_now_and_then_at_the_bo
     floors = Floors(clock, 10)
     assert floors.due("claims")  # the first look
     assert floors.floor("a") == -1
-    floors.passed("a", 100)
-    floors.passed("a", 50)
+    floors.advance("a", 100)
+    floors.advance("a", 50)
     assert floors.floor("a") == 90
     assert floors.floor("b") == -1
     assert not floors.due("claims")
@@ -173,7 +174,7 @@ def test_sweeps_that_have_become_dear_are_rested_from() -> None:
         due = floors.due("claims", empty=empty)
         if due:
             clock.seconds += seconds
-            floors.swept("claims")
+            floors.end_sweep("claims")
         return due
 
     for seconds in (0.05, 3.0, 0.05, 0.05):
@@ -201,51 +202,88 @@ async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -
     flushes: list[list[int]] = []
     going = asyncio.Event()
 
-    async def flush(items: list[int]) -> list[int]:
+    async def flush(items: list[int], /, *, waits: bool = False) -> list[int]:
         flushes.append(list(items))
         await going.wait()
         return [10 * item for item in items]
 
-    together: Together[int, int] = Together(BackgroundTasks(), flush, 4)  # type: ignore[arg-type]
-    first = asyncio.create_task(together.ask([1]))
+    batcher: Batcher[int, int] = Batcher(BackgroundTasks(), flush, 4)  # type: ignore[arg-type]
+    first = asyncio.create_task(batcher.ask([1]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    rest = [asyncio.create_task(together.ask([n, n])) for n in (2, 3, 4)]
+    rest = [asyncio.create_task(batcher.ask([n, n])) for n in (2, 3, 4)]
     await asyncio.sleep(0)
     going.set()
     assert await first == [10]
     assert [await one for one in rest] == [[20, 20], [30, 30], [40, 40]]
     assert flushes == [[1], [2, 2, 3, 3], [4, 4]]
-    assert await together.ask([]) == []
+    assert await batcher.ask([]) == []
 
 
 async def test_a_guilty_call_fails_alone_and_a_fault_fails_all() -> None:
-    async def flush(items: list[int]) -> list[int]:
+    async def flush(items: list[int], /, *, waits: bool = False) -> list[int]:
         if 13 in items:
             raise PayloadError("unlucky")
         if 99 in items:
             raise StoreUnavailableError("away")
         return items
 
-    together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
-    answers = await asyncio.gather(*(together.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
+    batcher: Batcher[int, int] = Batcher(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
+    answers = await asyncio.gather(*(batcher.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
     assert [type(g) for g in answers] == [list, PayloadError, list]
-    answers = await asyncio.gather(*(together.ask([n]) for n in (1, 99)), return_exceptions=True)
+    answers = await asyncio.gather(*(batcher.ask([n]) for n in (1, 99)), return_exceptions=True)
     assert [type(g) for g in answers] == [StoreUnavailableError] * 2
-    assert await together.ask([5]) == [5]
+    assert await batcher.ask([5]) == [5]
+
+
+async def test_a_call_that_is_held_up_waits_alone() -> None:
+    flushes: list[tuple[list[int], bool]] = []
+    free = asyncio.Event()
+
+    async def flush(items: list[int], /, *, waits: bool = False) -> list[int]:
+        flushes.append((list(items), waits))
+        if 13 in items and not waits:
+            raise HeldUpError
+        if 13 in items:
+            await free.wait()
+        return items
+
+    tasks = BackgroundTasks()
+    batcher: Batcher[int, int] = Batcher(tasks, flush, 100)  # type: ignore[arg-type]
+    waiting = asyncio.create_task(batcher.ask([13]))
+    assert await asyncio.gather(*(batcher.ask([n]) for n in (1, 2))) == [[1], [2]]
+    assert await batcher.ask([3]) == [3]
+    assert not waiting.done()
+    free.set()
+    assert await waiting == [13]
+    assert flushes == [
+        ([13, 1, 2], False),
+        ([13], False),
+        ([1], False),
+        ([2], False),
+        ([13], True),
+        ([3], False),
+    ]
+    left = [asyncio.create_task(batcher.ask([13])) for _ in range(2)]
+    free.clear()
+    while len(flushes) < 10:
+        await moment()
+    await tasks.cancel()
+    faults = await asyncio.gather(*left, return_exceptions=True)
+    assert [type(fault) for fault in faults] == [StoreError, StoreUnavailableError]
 
 
 async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
     start = asyncio.Event()
     going = asyncio.Event()
 
-    async def flush(items: list[int]) -> list[int]:
+    async def flush(items: list[int], /, *, waits: bool = False) -> list[int]:
         start.set()
         await going.wait()
         return items
 
-    together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
-    asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
+    batcher: Batcher[int, int] = Batcher(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
+    asking = [asyncio.create_task(batcher.ask([n])) for n in (1, 2)]
     await start.wait()
     asking[0].cancel()
     going.set()
@@ -257,14 +295,14 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
 async def test_calls_left_behind_at_the_end_are_told_that_nothing_was_written() -> None:
     start = asyncio.Event()
 
-    async def flush(items: list[int]) -> list[int]:
+    async def flush(items: list[int], /, *, waits: bool = False) -> list[int]:
         start.set()
         await asyncio.Event().wait()
         return items
 
     tasks = BackgroundTasks()
-    together: Together[int, int] = Together(tasks, flush, 1)  # type: ignore[arg-type]
-    asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
+    batcher: Batcher[int, int] = Batcher(tasks, flush, 1)  # type: ignore[arg-type]
+    asking = [asyncio.create_task(batcher.ask([n])) for n in (1, 2)]
     await start.wait()
     await tasks.settle(0.01)
     await tasks.cancel()

@@ -30,8 +30,8 @@ from makegood.workflow.promise import (
     all_of,
     any_of,
     as_condition,
+    content_of,
     not_,
-    promised,
 )
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def promise(annotation: Any = Any) -> Any:
 
 
 def part(value: Any) -> tuple[tuple[str | int, ...], Any]:
-    what = promised(value)
+    what = content_of(value)
     return what.path, what.annotation
 
 

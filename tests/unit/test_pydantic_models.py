@@ -221,7 +221,7 @@ def test_a_secret_is_refused_where_it_is_declared(annotation: Any, place: str) -
 )  # fmt: skip
 def test_what_reads_back_to_the_same_is_kept(value: Any) -> None:
     """A serializer that shows the secret is the user's own word; an excluded field may hold its default."""
-    data = returning(type(value))._encoded(value)
+    data = returning(type(value))._encode(value)
     assert accepting(type(value)).plan(value).inputs == (data,)
     assert type(decode(data, type(value))) is type(value)
     assert refuse_hidden(type(value), "it") is None  # type: ignore[func-returns-value]

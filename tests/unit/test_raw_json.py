@@ -60,7 +60,7 @@ def test_every_entrance_refuses_it(raw: bytes) -> None:
         with pytest.raises(mg.PayloadError):
             place.plan(value)
         with pytest.raises(mg.PayloadError):
-            pack._encoded(value)
+            pack._encode(value)
     with pytest.raises(mg.PayloadError):
         fixed.plan(1)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.outcomes import NOTHING
 from makegood.errors import (
     DefinitionError,
@@ -20,7 +21,7 @@ from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
 from makegood.workflow.step_drafts import StepDraft, step_plan
-from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.verbs import branches, done, each, parallel, when
 from makegood.workflow.workflow import Workflow
 
 shop = App("shop")
@@ -449,6 +450,21 @@ def test_payloads_are_limited_each_and_together() -> None:
     ) as error:
         app.workflow(name="four")(lambda: [act("x" * 80) for _ in range(30)]).plan()
     assert error.value.limit == PLAN_PAYLOADS * 100
+
+
+def test_an_app_may_have_a_higher_limit_for_all_that_its_workflows_write() -> None:
+    app = App("large", payload_limit=2 * PAYLOAD_LIMIT)
+
+    @app.agent("a").action(complete_within=1, undo=NOTHING)
+    def act(texts: list[str]) -> bool:
+        return False
+
+    @app.workflow
+    def flow(size: int) -> list[str]:
+        when(act(["x" * size]), then=lambda: done(["y" * size]))
+        return ["z" * size]
+
+    assert "done" in [step.kind for step in flow.plan(PAYLOAD_LIMIT).steps]
 
 
 @pytest.mark.parametrize("options", [{"payload_limit": 0}, {"step_limit": True}, {"step_limit": 1.5}])

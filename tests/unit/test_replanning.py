@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 import makegood as mg
-from makegood.client.replanning import replanned, tried
+from makegood.client.replanning import replan, try_act
 from makegood.errors import ConfigError, DefinitionError, PayloadError, StoreError
 from makegood.model.messages import TaskMessage
 from makegood.saga import Replanned
 from makegood.store.views import StepView, TaskDetail, TaskView
-from makegood.story.held_tasks import held
+from makegood.story.held_tasks import held_task_of
 
 
 def shop(name: str = "charge", **terms: Any) -> Any:
@@ -46,7 +46,7 @@ def undone(workflow: Any, *inputs: Any) -> TaskDetail:
 
 def test_the_message_has_the_inputs_and_what_is_planned_with_them() -> None:
     sell = shop()
-    value = replanned(sell, undone(sell, "a", 1, 2), ["a", 3, 4, "late"])
+    value = replan(sell, undone(sell, "a", 1, 2), ["a", 3, 4, "late"])
     message = msgspec.json.decode(value, type=Replanned)
     assert [bytes(raw) for raw in message.inputs] == [b'"a"', b"3", b"4", b'"late"']
     assert message.steps[0].args is not None
@@ -57,15 +57,15 @@ def test_the_message_has_the_inputs_and_what_is_planned_with_them() -> None:
 def test_an_act_is_tried_without_a_store() -> None:
     sell = shop()
     detail = undone(sell, "a", 1, 2)
-    answer = tried(detail, TaskMessage("resubmit", value=replanned(sell, detail, ["a", 3, 4, ""])))
+    answer = try_act(detail, TaskMessage("resubmit", value=replan(sell, detail, ["a", 3, 4, ""])))
     assert (answer.verdict, answer.outcome) == ("applied", "submission 2, with corrected inputs")
     (step,) = json.loads(answer.change or b"")["steps"]
     assert (step["was"]["cents"], step["now"]["cents"]) == (3, 7)
-    assert held(detail).task.inputs == detail.inputs
+    assert held_task_of(detail).task.inputs == detail.inputs
 
 
 def test_a_renamed_action_keeps_the_name_that_the_task_knows() -> None:
-    value = replanned(shop("pay", formerly=("charge",)), undone(shop(), "a", 1), ["a", 2, ""])
+    value = replan(shop("pay", formerly=("charge",)), undone(shop(), "a", 1), ["a", 2, ""])
     assert msgspec.json.decode(value, type=Replanned).steps[0].action == "charge"
 
 
@@ -73,16 +73,16 @@ def test_what_cannot_be_planned_says_why() -> None:
     sell = shop()
     detail = undone(sell, "a", 1)
     with pytest.raises(PayloadError, match="takes 2 inputs or more, not 1"):
-        replanned(sell, detail, ["a"])
+        replan(sell, detail, ["a"])
     with pytest.raises(PayloadError, match="the input cents does not fit int"):
-        replanned(sell, detail, ["a", "b", ""])
+        replan(sell, detail, ["a", "b", ""])
     with pytest.raises(ConfigError, match=r"is one of shop\.give, not of shop\.sell"):
-        replanned(sell, replace(detail, task=replace(detail.task, workflow="give")), ["a"])
+        replan(sell, replace(detail, task=replace(detail.task, workflow="give")), ["a"])
     damage = replace(
         detail, steps=[replace(detail.steps[0], plan=None)], unreadable=("step 0 does not read",)
     )
     with pytest.raises(StoreError, match="cannot be known: step 0 does not read"):
-        tried(damage, TaskMessage("resubmit"))
+        try_act(damage, TaskMessage("resubmit"))
 
 
 def test_inputs_without_names_that_are_needed_are_refused() -> None:

@@ -351,7 +351,7 @@ def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(make: object)
 
     case = fresh()
     before = (case.task, list(case.held.steps))
-    acts = {(message.kind, message.idx, message.settled) for message in saga.allowed(case.held)}
+    acts = {(message.kind, message.idx, message.settled) for message in saga.possible_commands(case.held)}
     assert (case.task, case.held.steps) == before
     attempts = [(kind, -1, "") for kind in ("cancel", "undo", "resubmit")]
     attempts += [

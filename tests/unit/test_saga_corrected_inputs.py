@@ -7,7 +7,7 @@ import pytest
 
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import Condition, Ref, StepPlan, Template
-from makegood.saga.corrected_inputs import Replanned, merged
+from makegood.saga.corrected_inputs import Replanned, merge_members
 from tests.unit.saga_case import ADA, Case, action, failing, result_of, template
 
 INPUT = Ref("input", 0)
@@ -295,6 +295,6 @@ def test_the_items_of_an_each_are_planned_again() -> None:
     ],
 )
 def test_holes_stay_where_they_are(args: Template, members: dict[str, bytes], parts: tuple[str, ...]) -> None:
-    args_ = merged(args, {name: msgspec.Raw(raw) for name, raw in members.items()})
+    args_ = merge_members(args, {name: msgspec.Raw(raw) for name, raw in members.items()})
     assert args_.parts == parts
     assert len(args_.refs) == len(parts) - 1

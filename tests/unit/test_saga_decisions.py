@@ -242,7 +242,7 @@ def test_poison_while_undoing() -> None:
 def test_a_scheduler_that_lives_has_lost_none_in_a_row() -> None:
     """The count of lost Schedulers begins anew when one has lived to decide on a reply."""
     case = Case(action(0), lost=2)
-    assert saga.progressed(case.task).lost == 0
+    assert saga.without_losses(case.task).lost == 0
 
 
 # -- what the rules cannot decide ------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import pytest
 from makegood import saga
 from makegood.declare.outcomes import NOTHING
 from makegood.model.decision import Decision
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import SignalRef, TaskMessage
+from makegood.model.plan import StepPlan
 from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.saga import decisions
-from makegood.saga.decisions import folded
+from makegood.saga.decisions import fold
 from makegood.saga.fast_path import straight
-from makegood.saga.first_decision import begun
+from makegood.saga.first_decision import opening_decision
 from makegood.workflow.app import App
 from makegood.workflow.verbs import each, when
 from tests.unit.saga_case import Case, action, changes, result_of, template
@@ -26,7 +27,7 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
     roads = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
 
     def both(memory: HeldTask, messages: list[TaskMessage], at: saga.At, due: saga.Due) -> Decision:
-        long = folded(memory, messages, at, due)
+        long = fold(memory, messages, at, due)
         short = straight(memory, messages[0]) if len(messages) == 1 and not due else None
         roads["long" if short is None else "straight"] += 1
         if short is not None:
@@ -70,8 +71,17 @@ def test_arguments_that_cannot_be_put_together_are_left_to_the_long_way() -> Non
 def test_decide_takes_the_straight_road(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or nothing of this file would matter."""
     case = Case(action(0), action(1, 0))
-    monkeypatch.setattr(decisions, "folded", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr(decisions, "fold", lambda *_: pytest.fail("the long way"))
     assert case.say(TaskMessage("done", 0, "do", 1, b"1")).requests[0].idx == 1
+
+
+def test_a_task_whose_signals_have_come_takes_the_straight_road(monkeypatch: pytest.MonkeyPatch) -> None:
+    approval = StepPlan(0, "wait_for", "approval", action="approval")
+    case = Case(approval, action(1, 0), action(2, 1), signals=(("approval", ""),))
+    case.say(TaskMessage("signal", value=b"true", signal=SignalRef("approval", "1", ""), seq=1))
+    monkeypatch.setattr(decisions, "fold", lambda *_: pytest.fail("the long way"))
+    assert case.answer(1).requests[0].idx == 2
+    assert case.answer(2).task.state == "processed"
 
 
 def _task(number: int, *, priority: int = 0) -> TaskRecord:
@@ -96,11 +106,18 @@ def test_a_remembered_beginning_is_that_of_the_rules() -> None:
             true.left,
         )
         assert memory.followers == true.followers
-        beginning = begun(true)
+        beginning = opening_decision(true)
         assert first is not None
         assert beginning is not None
         assert changes(first) == changes(beginning)
-        saga.apply(memory, first)
+        saga.apply_first(memory, first)
+        saga.apply(true, beginning)
+        assert (memory.task, memory.steps, memory.open, memory.left) == (
+            true.task,
+            true.steps,
+            true.open,
+            true.left,
+        )
         assert [s.state for s in memory.steps].count("running") == len(first.requests)
 
 

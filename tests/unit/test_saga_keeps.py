@@ -322,7 +322,7 @@ def held(**policy: Any) -> Case:
 
 def test_a_resubmission_warns_and_sends_it_as_a_first_request() -> None:
     case = held()
-    dry = saga.tried(case.held, TaskMessage("resubmit", act=Act("a")), case.now)
+    dry = saga.try_command(case.held, TaskMessage("resubmit", act=Act("a")), case.now)
     verdict, outcome = case.act("resubmit")
     assert (dry.verdict, dry.outcome) == (verdict, outcome)
     assert verdict == "applied"

@@ -411,7 +411,7 @@ def kept_is_done(m: pytest.MonkeyPatch) -> None:
 @mutant
 def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
     """A task is resubmitted although an undo has failed."""
-    m.setattr(rules, "barred_from_resubmission", lambda _step: "")
+    m.setattr(rules, "why_not_resubmit", lambda _step: "")
 
 
 # -- schedulers that die -----------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def claims_forget_what_waits(m: pytest.MonkeyPatch) -> None:
 @mutant
 def keys_last_forever(m: pytest.MonkeyPatch) -> None:
     """A request is sent again under a key that its service has forgotten."""
-    m.setattr(rules, "forgotten", lambda _step, _moment: False)
+    m.setattr(rules, "is_forgotten", lambda _step, _moment: False)
 
 
 @mutant
@@ -455,7 +455,7 @@ def old_key_is_certain(m: pytest.MonkeyPatch) -> None:
     given_up = forward._give_up
 
     def wrong(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
-        if rules.forgotten(step, work.at.now + wait):
+        if rules.is_forgotten(step, work.at.now + wait):
             step = work.put(replace(step, doubt=False))
         given_up(work, step, wait)
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import TaskMessage
-from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.messages import SignalRef, TaskMessage
+from makegood.model.plan import Kind, Ref, StepPlan, Template
 from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import Step, TaskRecord
-from makegood.saga.decisions import folded
+from makegood.saga.decisions import fold
 from tests.unit.saga_case import action, changes, result_of, template
 
 INPUT = Ref("input", 0)
@@ -59,12 +59,12 @@ class Shop:
         saga.begin(task(0), shape)  # nothing is kept of a shape that came once only
         memory, first = saga.begin(task(number, **fields), shape)
         assert first is not None
-        saga.apply(memory, first)
+        saga.apply_first(memory, first)
         return memory
 
     def say(self, memory: HeldTask, *messages: TaskMessage) -> Decision:
         decision = saga.decide(memory, messages)
-        assert changes(decision) == changes(folded(copy(memory), messages))
+        assert changes(decision) == changes(fold(copy(memory), messages))
         self.shared += decision.shape_step is not None
         saga.apply(memory, decision)
         again = copy(memory)
@@ -101,6 +101,31 @@ def test_what_is_the_same_in_all_tasks_is_one_object() -> None:
     assert one.steps[1] is other.steps[1]
     assert one.steps[0] != other.steps[0]
     assert one.requests[0].args != other.requests[0].args
+
+
+def test_tasks_that_wait_share_what_follows_their_actions() -> None:
+    """Their waits are decided one by one, and with the first task so are its steps."""
+    kinds: tuple[tuple[Kind, str], ...] = (
+        ("action", "do"),
+        ("wait_for", "approval"),
+        ("action", "do"),
+        ("sleep", ""),
+        ("action", "do"),
+    )
+    plans = Shape(
+        StepPlan(n, kind, f"s{n}", "desk", name, template("60.0"), after=tuple(range(n))[-1:])
+        for n, (kind, name) in enumerate(kinds)
+    )  # fmt: skip
+    shop = Shop()
+    for number in range(1, 4):
+        memory = shop.begin(plans, number, signals=(("approval", ""),))
+        assert shop.done(memory, 0).timers == {1: 60.0}
+        approval = TaskMessage("signal", value=b"true", signal=SignalRef("approval", "1", ""), seq=number)
+        assert [r.idx for r in shop.say(memory, approval).requests] == [2]
+        assert shop.done(memory, 2).timers == {3: 60.0}
+        assert [r.idx for r in shop.say(memory, TaskMessage("retry", 3)).requests] == [4]
+        last = shop.done(memory, 4)
+        assert (last.shape_step is not None, last.release) == (True, True)
 
 
 def test_a_join_takes_its_shape_step_with_the_last_step_only() -> None:

@@ -9,7 +9,7 @@ from makegood import saga
 from makegood.model.messages import SignalRef, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.shape import KeptSignal
-from makegood.saga.first_decision import begun
+from makegood.saga.first_decision import opening_decision
 from tests.unit.saga_case import ADA, Case, action, result_of, template
 
 YES = b'{"yes":true}'
@@ -231,7 +231,9 @@ def test_a_held_task_may_be_given_the_value_by_hand_and_no_other_control_step_ma
     case.act("resubmit")
     case.say(TaskMessage("claim"))
     assert (case.states, case.asked) == ("done done running", [(2, "do")])
-    assert [(m.kind, m.settled) for m in saga.allowed(between(on_failure="hold").held) if m.settled] == []
+    assert [
+        (m.kind, m.settled) for m in saga.possible_commands(between(on_failure="hold").held) if m.settled
+    ] == []
 
 
 def test_a_value_given_by_hand_is_of_the_signals_type_and_has_its_defaults() -> None:
@@ -264,9 +266,9 @@ def test_signals_of_an_ended_task_are_kept() -> None:
 
 
 def test_a_task_with_waits_alone_is_not_begun_at_its_submission() -> None:
-    assert begun(Case(wait(0, timeout=3.0), action(1, 0), claim=False).held) is None
-    assert begun(Case(wait(0), action(1, 0), claim=False).held) is None
-    assert begun(Case(wait(1 - 1), action(1), claim=False).held) is None
+    assert opening_decision(Case(wait(0, timeout=3.0), action(1, 0), claim=False).held) is None
+    assert opening_decision(Case(wait(0), action(1, 0), claim=False).held) is None
+    assert opening_decision(Case(wait(1 - 1), action(1), claim=False).held) is None
 
 
 def test_the_items_of_an_each_wait_one_by_one() -> None:

@@ -1,10 +1,13 @@
 """Letting go: when a task that only waits goes to sleep, and how it continues."""
 
+import math
+
 import pytest
 
 from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
+from makegood.model.plan import StepPlan
 from tests.unit.saga_case import ADA, Case, action
 
 LINGER = 10.0
@@ -50,6 +53,14 @@ def test_the_last_reply_beside_a_wait_lets_it_go_by_the_short_way_too() -> None:
     later(case, 0, 60.0)
     assert saga.decide(case.held, [case.reply(1, "done")]).wakes is None
     assert saga.decide(case.held, [case.reply(1, "done")], saga.At(linger=LINGER), {0: 50.0}).wakes == 50.0
+
+
+def test_the_last_reply_beside_a_wait_for_a_signal_lets_it_go() -> None:
+    """Though the fast path would take the reply: what follows in the task is only known by the long way."""
+    approval = StepPlan(1, "wait_for", "approval", action="approval")
+    case = Case(action(0), approval, signals=(("approval", ""),))
+    assert say(case, case.reply(0, "done")).wakes == math.inf
+    assert case.task.state == "sleeping"
 
 
 def test_it_wakes_with_the_first_of_its_timers() -> None:

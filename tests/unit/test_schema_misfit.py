@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from makegood.payload.schema_misfit import completed, misfit
+from makegood.payload.schema_misfit import fill_defaults, misfit
 
 
 class Colour(Enum):
@@ -109,16 +109,21 @@ def test_a_schema_that_is_none_refuses_nothing(text: str) -> None:
 def test_members_that_are_left_out_get_their_defaults(
     kind: Any, value: dict[str, Any], members: dict[str, Any]
 ) -> None:
-    whole = msgspec.json.decode(completed(schema(kind), msgspec.json.encode(value)))
+    whole = msgspec.json.decode(fill_defaults(schema(kind), msgspec.json.encode(value)))
     assert {name: whole[name] for name in members} == members
     assert whole["part"]["price"] == "1.5"
 
 
 @pytest.mark.parametrize("value", [b"7", b"null", b'[{"a":1}]', b'{"yes":true}', b"{"])
 def test_a_value_without_a_schema_stays_as_it_is(value: bytes) -> None:
-    assert completed("", value) == completed("{", value) == completed('{"$ref":"#/$defs/x"}', value) == value
+    assert (
+        fill_defaults("", value)
+        == fill_defaults("{", value)
+        == fill_defaults('{"$ref":"#/$defs/x"}', value)
+        == value
+    )
 
 
 def test_parts_of_a_list_are_completed_too() -> None:
-    text = completed(schema(list[Part]), b'[{"cents":1},{"cents":2,"price":"3"}]')
+    text = fill_defaults(schema(list[Part]), b'[{"cents":1},{"cents":2,"price":"3"}]')
     assert msgspec.json.decode(text) == [{"cents": 1, "price": "1.5"}, {"cents": 2, "price": "3"}]

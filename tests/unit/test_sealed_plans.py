@@ -141,10 +141,10 @@ async def test_a_plan_is_sealed_and_its_texts_come_back_in_their_places_only() -
 
     plan = plan_of(flow, secret)
     assert plan.sealing is not None
-    stored_plan = await plan.sealing.sealed(plan, "0000000000007")
+    stored_plan = await plan.sealing.seal(plan, "0000000000007")
     assert secret not in repr(stored_plan)
     assert secret in repr(plan)
-    assert stored_plan == await plan.sealing.sealed(plan, "0000000000007"), (
+    assert stored_plan == await plan.sealing.seal(plan, "0000000000007"), (
         "the same bytes, whenever it is sealed"
     )
     first, readable, *_ = stored_plan.steps

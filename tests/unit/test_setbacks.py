@@ -40,7 +40,7 @@ async def test_an_alert_is_raised_after_some_in_a_row_and_ends_when_the_role_wor
 ) -> None:
     alerts = Alerts()
     setbacks = Setbacks("relay", alerts, random.Random(1))
-    pauses = [await setbacks.met(ZeroDivisionError("each time")) for _ in range(IN_A_ROW + 20)]
+    pauses = [await setbacks.pause_after(ZeroDivisionError("each time")) for _ in range(IN_A_ROW + 20)]
     assert alerts.open == ["relay"]
     assert pauses[0] < pauses[3]
     assert max(pauses) <= LONGEST_PAUSE * 1.5
@@ -55,10 +55,10 @@ async def test_an_alert_that_cannot_be_raised_or_ended_yet_is_later() -> None:
     setbacks = Setbacks("relay", alerts, random.Random(1))
     alerts.away = True
     for _ in range(IN_A_ROW):
-        await setbacks.met(ZeroDivisionError())
+        await setbacks.pause_after(ZeroDivisionError())
     assert alerts.open == []
     alerts.away = False
-    await setbacks.met(ZeroDivisionError())
+    await setbacks.pause_after(ZeroDivisionError())
     assert alerts.open == ["relay"]
     alerts.away = True
     await setbacks.over()
@@ -75,10 +75,10 @@ async def test_a_role_goes_on_when_its_alert_meets_an_exception_as_well(
     setbacks = Setbacks("relay", alerts, random.Random(1))
     alerts.broken = True
     for _ in range(IN_A_ROW):
-        await setbacks.met(ZeroDivisionError())
+        await setbacks.pause_after(ZeroDivisionError())
     assert "no alert could be raised" in caplog.text
     alerts.broken = False
-    await setbacks.met(ZeroDivisionError())
+    await setbacks.pause_after(ZeroDivisionError())
     alerts.broken = True
     await setbacks.over()
     assert "its alert could not be ended" in caplog.text
@@ -88,9 +88,9 @@ async def test_a_role_goes_on_when_its_alert_meets_an_exception_as_well(
 async def test_what_an_installation_lacks_and_the_last_of_too_many_end_the_role() -> None:
     setbacks = Setbacks("scheduler", None, random.Random(1), most=3)
     with pytest.raises(ConfigError):
-        await setbacks.met(ConfigError("no outbox"))
+        await setbacks.pause_after(ConfigError("no outbox"))
     await setbacks.over()
     for _ in range(2):
-        await setbacks.met(ZeroDivisionError())
+        await setbacks.pause_after(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        await setbacks.met(ZeroDivisionError())
+        await setbacks.pause_after(ZeroDivisionError())

@@ -22,7 +22,7 @@ def seen(*answers: MessageKind | None) -> Slots:
     """Return an agent's slots after calls with these answers; None: silence."""
     slots = Slots("shop/bank", {}, size=5)
     for kind in answers:
-        slots.ended(cast("Attempt", Ended()), None if kind is None else TaskMessage(kind), 1.0)
+        slots.count_end(cast("Attempt", Ended()), None if kind is None else TaskMessage(kind), 1.0)
     return slots
 
 

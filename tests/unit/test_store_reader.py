@@ -6,7 +6,7 @@ import pytest
 
 from makegood.model.messages import TaskMessage
 from makegood.model.task import Step, TaskRecord
-from makegood.scheduler.store_reader import restored
+from makegood.scheduler.store_reader import restore
 from makegood.store.records import MOST_LOST, Loaded
 from tests.unit.saga_case import action
 from tests.unit.scheduler_parts import MINE, Parts, loaded
@@ -52,7 +52,7 @@ async def test_in_a_flood_of_signals_it_reads_no_more_sleepers_than_it_claims_so
     assert 20 not in parts.claims.at_rest
     claims = 0
     while not parts.wakeups.inbox:
-        assert parts.claims.wanted(None) is not None
+        assert parts.claims.next_claim(None) is not None
         claims += 1
     assert claims < 5
     assert parts.claims.at_rest, "it reads again before it has nothing to claim"
@@ -66,12 +66,12 @@ async def test_where_another_scheduler_has_been_it_claims_elsewhere() -> None:
     parts.claims.call([*range(100)])
     begin = parts.claims.at_rest[0]
     assert parts.claims.at_rest == [(begin + n) % 100 for n in range(100)]
-    claim = parts.claims.wanted(None)
+    claim = parts.claims.next_claim(None)
     assert claim is not None
     following = parts.claims.at_rest[0]
-    parts.claims.made(claim, claim.at_rest, more=False, next_start=None)
+    parts.claims.settle(claim, claim.at_rest, more=False, next_start=None)
     assert parts.claims.at_rest[0] == following
-    parts.claims.made(claim, [], more=False, next_start=None)
+    parts.claims.settle(claim, [], more=False, next_start=None)
     assert parts.claims.at_rest[0] != following
     assert len(parts.claims.at_rest) == 100 - len(claim.at_rest)
 
@@ -95,6 +95,18 @@ async def test_a_task_that_is_read_again_keeps_its_replies_and_one_that_is_gone_
     assert [m.kind for m in parts.tasks.messages[7]] == ["done"]
     assert parts.pool.resent == [(MINE, 8, "done")]
     assert parts.tasks.reload == set()
+
+
+async def test_a_message_that_comes_from_this_process_while_its_task_is_read_again_is_read() -> None:
+    """The answer may be older than the message, and memory forgets it."""
+    parts = Parts()
+    parts.hold(7, action(0))
+    parts.store.loaded = [loaded(7, action(0), state="processing")]
+    parts.store.meanwhile = lambda: parts.tasks.deliver(7, message(1), MINE)
+    parts.wakeups.inbox = False
+    parts.tasks.mistrust([7])
+    await parts.reader.read_again()
+    assert parts.wakeups.inbox
 
 
 async def test_tasks_read_for_a_number_that_is_declared_dead_are_not_held() -> None:
@@ -126,7 +138,7 @@ def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_p
     """The claim is the first message; what the store has for the task comes after it."""
     cancel = TaskMessage("cancel", seq=9)
     read = Loaded(TaskRecord(7, "shop", "order", lost=losses), [Step(action(0))], [cancel])
-    memory, messages = restored(read)
+    memory, messages = restore(read)
     assert memory.task.id == 7
     assert [m.kind for m in messages] == ["claim", *(["poison"] if losses == MOST_LOST else []), "cancel"]
 
@@ -135,5 +147,18 @@ def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:
     """Only of steps that wait for one."""
     steps = [Step(action(n), state="ready", waiting=n < 2) for n in range(3)]
     read = Loaded(TaskRecord(7, "shop", "order", state="processing"), steps, [], {0: 0.0, 1: 5.0, 2: 0.0})
-    _, messages = restored(read)
+    _, messages = restore(read)
     assert [(m.kind, m.idx) for m in messages] == [("retry", 0)]
+
+
+async def test_pending_tasks_take_what_those_with_messages_leave_of_twice_what_may_be_held() -> None:
+    """One is held, two may be: three have messages, so that no pending one is claimed beside them."""
+    parts = Parts()
+    parts.claims._hold, parts.claims.most = 2, 10
+    parts.hold(7, action(0))
+    for calls, limit in ((3, 0), (2, 1), (0, 1)):
+        parts.claims.at_rest = [*range(11, 11 + calls)]
+        parts.wakeups.pending = True
+        claim = parts.claims.next_claim(None)
+        assert claim is not None
+        assert (len(claim.at_rest), claim.limit) == (calls, limit)

@@ -61,8 +61,8 @@ def test_what_is_read_in_one_go_is_a_part_of_the_limit() -> None:
     assert weights.room == 2 * MIB
     for task in range(5):
         weights.put(task, MIB)
-    assert list(weights.portioned([0, 1, 2, 3])) == [0, 1]
-    assert list(weights.portioned([9, 8])) == [9, 8], "one that is not known counts as the others do"
+    assert list(weights.first_portion([0, 1, 2, 3])) == [0, 1]
+    assert list(weights.first_portion([9, 8])) == [9, 8], "one that is not known counts as the others do"
     weights.put(7, 9 * MIB)
-    assert list(weights.portioned([7, 0])) == [7]
-    assert list(weights.portioned([])) == []
+    assert list(weights.first_portion([7, 0])) == [7]
+    assert list(weights.first_portion([])) == []

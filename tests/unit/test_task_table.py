@@ -65,7 +65,7 @@ def test_a_sleep_ends_by_the_stores_clock_however_fast_that_of_its_process_is() 
     table = TaskTable(clock, MIB, wakeups, lambda: store[0])
     sleep = StepPlan(0, "sleep", "sleep", args=Template(("10",)))
     steps = [Step(sleep, "ready", waiting=True), Step(StepPlan(1, name="s"), "ready", waiting=True)]
-    table.claimed(saga.hold(TaskRecord(1, "shop", "order"), steps), {0: 10.0, 1: 10.0})
+    table.hold(saga.hold(TaskRecord(1, "shop", "order"), steps), {0: 10.0, 1: 10.0})
     own[0], store[0] = 10.0, 106.0
     table.fire()
     assert table.messages.pop(1) == [TaskMessage("retry", 1)]

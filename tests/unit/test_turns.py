@@ -82,7 +82,7 @@ async def test_what_reads_tasks_from_the_store_waits_until_all_is_quiet(why: str
             case "claim":
                 parts.wakeups.wake_for_pending()
             case _:
-                parts.turns.doubts.met([5], ValueError(), apart=False)
+                parts.turns.doubts.note_fault([5], ValueError(), apart=False)
         assert not parts.turns.may_begin()
     assert parts.turns.may_begin()
 

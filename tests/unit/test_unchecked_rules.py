@@ -308,7 +308,7 @@ REFUSED: list[tuple[Any, str]] = [
     (Aliased, "Aliased.count has an alias"),
     (WithInitVar, "WithInitVar.count is an InitVar"),
     (RuledBound, "Gt is a rule"),
-    (TextBound, "the bound of ~TextBound is a text, which nobody evaluates: write it without quotes"),
+    (TextBound, "the bound of ~TextBound is a text, which Python does not evaluate: write it without quotes"),
     (BoundBox, "BoundBox.inside is a Line, a pydantic dataclass"),
     (BoxOfLine, "a parameter of BoxOfLine's bases is a Line, a pydantic dataclass"),
     (list[BoxDictOfLine], "BoxDictOfLine.inside has its type from what a generic base was given"),
@@ -350,7 +350,7 @@ def as_input(annotation: Any) -> None:
 
     work.__annotations__ = {"v": annotation, "return": None}
     flow = mg.App("shop").workflow()(work)
-    flow._inputs._decoded("v", None)  # what only reading shows
+    flow._inputs._decode("v", None)  # what only reading shows
 
 
 def as_workflow_result(annotation: Any) -> None:

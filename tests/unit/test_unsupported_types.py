@@ -8,6 +8,7 @@ import msgspec
 import pydantic
 import pytest
 
+import makegood as mg
 from makegood.errors import DefinitionError
 from makegood.payload.unsupported_types import refuse_unread
 from tests.unit.test_nested_annotations import returning
@@ -79,3 +80,22 @@ def test_what_is_not_read_is_refused_where_it_is_declared(annotation: Any, patte
 )
 def test_what_is_read_is_not_refused(annotation: Any) -> None:
     refuse_unread(msgspec.inspect.type_info(annotation), (str, int, float))
+
+
+def test_an_action_asks_for_its_call_and_takes_none() -> None:
+    """Nobody passes it: an annotation mg.Call is refused with what to write, wherever it is."""
+    app = mg.App("shop")
+    desk = app.agent("desk")
+    text = r"is annotated mg\.Call, .*leave it out, and write `call = mg\.current_call\(\)` in the action"
+
+    def plain(order: str, call: mg.Call) -> str:
+        return order
+
+    def quoted(order: str, *, call: "mg.Call | None" = None) -> str:
+        return order
+
+    for fn in (plain, quoted):
+        with pytest.raises(mg.DefinitionError, match=f"the parameter call of shop/desk/{fn.__name__} {text}"):
+            desk.action(complete_within="1m", undo=mg.NOTHING)(fn)
+    with pytest.raises(mg.DefinitionError, match=f"the input call of shop.plain {text}"):
+        app.workflow(plain)
