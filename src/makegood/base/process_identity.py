@@ -41,7 +41,7 @@ def own() -> ProcessIdentity | None:
 
 def is_gone(other: ProcessIdentity, here: ProcessIdentity) -> bool:
     """Return whether a process has certainly ended, as far as the process ``here`` can tell."""
-    if other.scope != here.scope:
+    if other == here or other.scope != here.scope:
         return False
     try:
         os.kill(other.pid, 0)
