@@ -16,7 +16,7 @@ from makegood.model.messages import Act, TaskMessage
 from makegood.node.node import Node
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Committed
+from makegood.store.records import Batch, Claim, Committed
 from makegood.store.signals import OutgoingSignal, Signalled
 from tests.actors.conftest import QUIET
 from tests.actors.test_suspension import BOTH
@@ -305,6 +305,35 @@ async def test_a_scheduler_whose_claims_fail_claims_for_no_signal(
         assert (await desk.send(id="a")).created
         assert desk.sent == ["a"]
         await desk.end()
+
+
+async def test_a_look_for_tasks_that_are_due_waits_until_the_signal_is_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look comes by the clock, also between a signal and the claim for it; it is the next claim then."""
+    async with opened(store, monkeypatch, is_held=False) as desk:
+        turns, commit = desk.scheduler.turns, store.tasks.commit
+        claims: list[Claim] = []
+
+        def look(_: float) -> None:
+            if desk.scheduler.signals.waking.draft is not None:
+                desk.scheduler.wakeups.look_again()
+
+        async def committing(batch: Batch) -> Committed:
+            claims.extend(filter(None, [batch.claim]))
+            return await commit(batch)
+
+        monkeypatch.setattr(turns.claims, "fire", look)
+        monkeypatch.setattr(store.tasks, "commit", committing)
+        assert (await desk.send()).created
+        await desk.end()
+        await eventually(lambda: len(claims) > 1, "the next claim")
+        for_the_signal, next_claim = claims[:2]
+        assert (for_the_signal.eager, for_the_signal.limit) == (desk.task.number, 0)
+        assert next_claim.limit > 0
+        assert next_claim.sleepers
+        assert next_claim.lanes
+        assert desk.sent == []
 
 
 async def test_signals_of_the_same_moment_share_a_commit(counting_store: Store, counts: Counts) -> None:

@@ -87,9 +87,12 @@ class Claims:
             return None
         weights = self.tasks.weights
         room = weights.room
-        self._report_full(full=room == 0)
+        if self._full or room == 0:
+            self._report_full(full=room == 0)
         if room == 0 and not (self.at_rest and self._heeds_operators()):
             return None
+        if not (self.at_rest or self._wakeups.pending or self._has_unread):
+            return None  # nearly always
         share = self.most // 2 if self._wakeups.pending else self.most
         calls = min(max(1, share), max(0, 2 * self._hold - len(self.tasks.in_memory)))
         if most is None:
@@ -108,6 +111,18 @@ class Claims:
         sleepers, lanes = self._wakeups.sleepers, self._wakeups.lanes
         self._wakeups.pending = self._wakeups.sleepers = self._wakeups.lanes = False
         return Claim(limit, tuple(at_rest), room, sleepers, lanes)
+
+    def postpone_pending(self, claim: Claim) -> Claim:
+        """Return a claim without tasks that are pending or due: the next one looks for them."""
+        if claim.limit == 0:
+            return claim
+        wakeups = self._wakeups
+        wakeups.sleepers, wakeups.lanes = (
+            wakeups.sleepers or claim.sleepers,
+            wakeups.lanes or claim.lanes,
+        )
+        wakeups.wake_for_pending()
+        return Claim(0, claim.at_rest, claim.room)
 
     def call(self, tasks: list[int], *, are_all: bool = True) -> None:
         """Note tasks at rest, or asleep, for which messages wait, from a place of this Scheduler's own on:

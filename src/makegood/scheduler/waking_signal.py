@@ -60,12 +60,13 @@ class WakingSignal:
         """Return the next claim, which may claim the task without a message; without one the sender is
         answered.
         """
-        if self.draft is None:
-            return claim
-        if claim is None or self.draft.task not in claim.at_rest:
+        draft = self.draft
+        if draft is None or claim is None or draft.task not in claim.at_rest:
             self.leave()
             return claim
-        return msgspec.structs.replace(claim, eager=self.draft.task)
+        # A look for tasks that are due comes at any time, and can wait for a commit. It comes before the next
+        # such signal.
+        return msgspec.structs.replace(self._claims.postpone_pending(claim), eager=draft.task)
 
     def message(self, task: Loaded, held_task: HeldTask) -> TaskMessage | None:
         """Return the signal's message for its task, which was read; None: the task does not wait for that, or
