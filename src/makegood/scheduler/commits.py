@@ -68,9 +68,10 @@ class Commits:
     async def carry_out(self, inbox: dict[int, list[TaskMessage]], claim: Claim | None) -> None:
         """Decide, commit, settle, dispatch."""
         doubts, waking = self._turns.doubts, self._signals.waking
-        if doubts.most is not None:
+        if doubts.most is not None and waking.draft is not None:
             waking.leave()  # if a claim fails now, its task is at fault, and not a signal
-        claim = waking.expand(claim)
+        if waking.draft is not None:
+            claim = waking.expand(claim)
         with self._agents.reserve(self._store.clock()) as slots:
             at = saga.At(slots.now, self._store.calendar(), self._turns.claims.linger)
             turn = _Turn(Batch(self._tasks.node, claim=claim), slots, at)
@@ -262,7 +263,8 @@ class Commits:
         if task.state in AT_REST:
             self._turns.listeners.on_end(held_task)
         if decision.release:
-            self._let_go(task.id, decision.wakes, turn)
+            if decision.wakes is not None or task.id in self._tasks.messages:
+                self._let_go(task.id, decision.wakes, turn)
             self._tasks.forget(task.id)
 
     def _let_go(self, task: int, wakes: float | None, turn: _Turn) -> None:

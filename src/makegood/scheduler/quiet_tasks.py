@@ -37,6 +37,7 @@ class QuietTasks:
         self._tasks = claims.tasks
         self._agents = agents
         self._hold = hold
+        self._most_tasks, self._most_octets = _CROWDED * hold, _CROWDED * claims.tasks.weights.most
         self._next = 0.0
         self._left: dict[int, int] = {}
         """By task: the steps that had not passed at the last look."""
@@ -46,7 +47,9 @@ class QuietTasks:
     @property
     def next_look(self) -> float | None:
         """When to look, on the monotonic clock; None while there is room."""
-        return self._next if self._claims.open and self._fill() > _CROWDED else None
+        tasks = self._tasks
+        is_crowded = len(tasks.in_memory) > self._most_tasks or tasks.weights.total > self._most_octets
+        return self._next if is_crowded and self._claims.open else None
 
     def look(self, now: float, writing: Iterable[Collection[int]]) -> None:
         """Let tasks rest if it is time to. ``writing``: the tasks of commits under way."""

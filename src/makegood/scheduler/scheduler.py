@@ -28,6 +28,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from itertools import chain
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -229,7 +230,7 @@ class Scheduler(Actor):
         turns.reap()
         now = self._clock.monotonic()
         turns.claims.fire(now)
-        self._quiet.look(now, [*self._commits.writing.values(), *turns.under_way.values()])
+        self._quiet.look(now, chain(self._commits.writing.values(), turns.under_way.values()))
         if wakeups.inbox and turns.state != "full":
             await self._reader.read_inbox()
         if not turns.may_begin():
@@ -244,7 +245,8 @@ class Scheduler(Actor):
             self.signals.leave(turns.under_way.values())
         following = turns.next()
         if following is None:
-            self.signals.waking.leave()
+            if self.signals.waking.draft is not None:
+                self.signals.waking.leave()
             return False
         working = self._commits.carry_out(following.messages, following.claim)
         if following.is_parallel:

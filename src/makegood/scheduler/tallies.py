@@ -30,6 +30,8 @@ class Tallies:
 
     def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
+        if not decisions:
+            return
         self._steps += sum([len(decision.used_requests) for _, decision in decisions])
         rests = [d.task for _, d in decisions if d.release and d.task.state != d.before.state]
         if not rests:

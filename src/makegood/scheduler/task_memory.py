@@ -79,7 +79,10 @@ class Weights:
     @property
     def room(self) -> int:
         """The bytes that may come in one go, 0 when none may."""
-        return max(0, min(self.most - self.total, self.portion))
+        left = self.most - self.total
+        if left >= self.portion:
+            return self.portion  # nearly always
+        return max(0, left)
 
     @property
     def mean(self) -> int:

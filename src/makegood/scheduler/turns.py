@@ -135,6 +135,8 @@ class Turns:
             return Next(
                 {} if self.doubts.most is not None else self._take(plain=False), claim, is_parallel=False
             )
+        if not messages:
+            return None
         inbox = self._take(plain=True)
         is_parallel = self._parallel_from is not None and len(inbox) >= self._parallel_from
         return Next(inbox, None, is_parallel=is_parallel) if inbox else None
