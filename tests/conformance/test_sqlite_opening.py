@@ -142,6 +142,30 @@ async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_lo
     await looker.close()
 
 
+async def test_a_file_that_was_read_only_when_it_was_opened_is_written_once_it_may_be(
+    place: SQLiteWorld,
+) -> None:
+    """SQLite opens a file that may not be written to read, and such a connection never writes: another one does."""
+    is_read_only = False
+
+    def open_connection(uri: str) -> sqlite3.Connection:
+        return connect(uri.replace("mode=rw", "mode=ro") if is_read_only else uri)
+
+    maker = place.store()
+    await maker.open(migrate=True)
+    store = SQLiteStore(place.path, open_connection=open_connection)
+    await store.open()
+    is_read_only = True
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match="read-only: give this user write access"):
+            await store.tasks.submit([draft(1)])
+    is_read_only = False
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
+    assert [task.id for task in await store.tasks.find(Filter())] == [1]
+    await store.close()
+    await maker.close()
+
+
 async def test_opening_waits_for_nobody_who_writes(
     place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

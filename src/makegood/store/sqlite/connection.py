@@ -213,8 +213,13 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def is_broken(error: sqlite3.Error) -> bool:
-    """Whether the connection must not be used again: the disk failed, or the file cannot be trusted."""
+    """Whether the connection must not be used again.
+
+    The disk failed, or the file cannot be trusted, or it could not be written when it was opened: then SQLite
+    opens it to read, and the connection never writes (https://sqlite.org/c3ref/open.html).
+    """
     return _primary(error) in (
+        sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
