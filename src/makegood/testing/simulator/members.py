@@ -194,7 +194,7 @@ class FleetMember:
             self.world.history.note("circuit", self.name, agent=address, state=state)
 
         circuit._become = become_and_note  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
-        vars(circuit)["record_end"] = end_call
+        circuit.record_end = end_call  # type: ignore[method-assign]
         self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(
