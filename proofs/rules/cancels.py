@@ -20,13 +20,15 @@ class HearsAndGivesWay(Rule):
 
     Whether it hears is checked where no fault but those of services has struck since it was taken: a process
     that stands still, or is cut off from the store, hears nothing. Nor does an attempt whose time was over by
-    then.
+    then, or that had answered, although the store may have refused the answer.
     """
 
     name: ClassVar[str] = "I32"
     says: ClassVar[str] = "an action in flight that nobody needs hears of it, and gives way"
     part: ClassVar[tuple[str, str] | None] = ("cancelled", "nothing that ran was cancelled")
-    kinds: ClassVar[frozenset[str]] = frozenset({"taken", "cancelled", "hears", "runs on", "judged", "fault"})
+    kinds: ClassVar[frozenset[str]] = frozenset(
+        {"taken", "reply", "cancelled", "hears", "runs on", "judged", "fault"}
+    )
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -43,6 +45,9 @@ class HearsAndGivesWay(Rule):
         key = (event.task, event["idx"], event["attempt"])
         if event.kind == "taken":
             self._taken[key] = event
+        elif event.kind == "reply":
+            if key not in self._cancels:
+                self._taken.pop(key, None)
         elif event.kind == "cancelled":
             self._cancels[key] = event
         elif event.kind == "hears":

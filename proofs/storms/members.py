@@ -80,6 +80,8 @@ class StormMember(FleetMember):
     def _verbs_to_strike(self) -> frozenset[str]:
         swarm = self.world.swarm
         verbs = VERBS if swarm.around is None else VERBS | AROUND
+        if swarm.asking:
+            verbs |= {"signal"}  # customers send theirs again, under the same id
         return verbs if swarm.timetable is None else verbs | SCHEDULING
 
     def _options(self) -> Options:
