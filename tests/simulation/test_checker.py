@@ -706,23 +706,32 @@ def test_a_scheduler_that_holds_too_many_tasks_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "fault", "text"),
+    ("ends", "fault", "reply", "text"),
     [
-        ("hears", "", ""),
-        ("judged", "", "nobody needed charge at"),
-        ("judged", "stop", ""),
-        ("judged", "service hangs", "nobody needed charge at"),
-        ("runs on", "", "charge was cancelled, and runs on at"),
+        ("hears", "", "", ""),
+        ("judged", "", "", "nobody needed charge at"),
+        ("judged", "stop", "", ""),
+        ("judged", "service hangs", "", "nobody needed charge at"),
+        ("judged", "", "before", ""),
+        ("judged", "", "after", "nobody needed charge at"),
+        ("runs on", "", "", "charge was cancelled, and runs on at"),
     ],
 )
-def test_an_action_that_nobody_needs_hears_and_gives_way(ends: str, fault: str, text: str) -> None:
+def test_an_action_that_nobody_needs_hears_and_gives_way(
+    ends: str, fault: str, reply: str, text: str
+) -> None:
+    """``reply``: whether it answers, and the store refuses that, before or after its cancel."""
     story = Story()
     story.begin(1)
     history = story.history
     history.note("taken", "a1", 1, idx=1, doing="do", attempt=1, by="a1", within=5.0)
     if fault:
         history.note("fault", "a1", what=fault, point="")
+    if reply == "before":
+        history.note("reply", "a1", 1, idx=1, doing="do", attempt=1, reply="done")
     history.note("cancelled", "s1", 1, idx=1, attempt=1, by="a1")
+    if reply == "after":
+        history.note("reply", "a1", 1, idx=1, doing="do", attempt=1, reply="done")
     if ends == "runs on":
         history.note("hears", "a1", 1, idx=1, attempt=1)
     event = Event(history.clock() + 4.0, ends, "a1", 1, {"idx": 1, "attempt": 1, "failures": 1, "epoch": 1})
