@@ -434,7 +434,7 @@ def test_no_object_of_a_request_is_kept_alive_by_a_sync_client(world: World) -> 
             holder.set(request)
             client.submit(both, "a").result("120s")
             with pytest.raises(mg.WaitExpiredError):  # a timer that outlives the request
-                client.submit(both, "b").wait(timeout=0.0001)
+                client.submit(both, "b", delay="1h").wait(timeout=0.0001)
             return weakref.ref(request)
 
         alive = Context().run(serve)
