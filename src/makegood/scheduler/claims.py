@@ -117,10 +117,8 @@ class Claims:
         if claim.limit == 0:
             return claim
         wakeups = self._wakeups
-        wakeups.sleepers, wakeups.lanes = (
-            wakeups.sleepers or claim.sleepers,
-            wakeups.lanes or claim.lanes,
-        )
+        wakeups.sleepers = wakeups.sleepers or claim.sleepers
+        wakeups.lanes = wakeups.lanes or claim.lanes
         wakeups.wake_for_pending()
         return Claim(0, claim.at_rest, claim.room)
 

@@ -50,7 +50,7 @@ class LaneOf:
 
         Raises ``DefinitionError`` for a function that raises, or does not return keys.
         """
-        if self._lane is None or not callable(self._lane):
+        if not callable(self._lane):
             return self._terms
         try:
             names = lane_names(_no_coroutine(self._lane(*args, **by_name), address))
