@@ -68,9 +68,9 @@ class Commits:
     async def carry_out(self, inbox: dict[int, list[TaskMessage]], claim: Claim | None) -> None:
         """Decide, commit, settle, dispatch."""
         doubts, waking = self._turns.doubts, self._signals.waking
-        if doubts.most is not None and waking.draft is not None:
-            waking.leave()  # if a claim fails now, its task is at fault, and not a signal
         if waking.draft is not None:
+            if doubts.most is not None:
+                waking.leave()  # if a claim fails now, its task is at fault, and not a signal
             claim = waking.expand(claim)
         with self._agents.reserve(self._store.clock()) as slots:
             at = saga.At(slots.now, self._store.calendar(), self._turns.claims.linger)
