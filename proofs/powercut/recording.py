@@ -202,7 +202,7 @@ class RecordedWorld(StormWorld):
         self.files = ApartFiles()
         self.recorder.settings = settings
         self._look: sqlite3.Connection | None = None
-        self._rows = StoreRows()
+        self.rows = StoreRows()
 
     def record(self) -> Outcome:
         """Live, and return how it ended. Raises ``ListeningError`` if SQLite cannot be listened to."""
@@ -227,8 +227,8 @@ class RecordedWorld(StormWorld):
         """Enter what the store holds after a transaction, and what that did."""
         assert self._look is not None
         self.marks.states.append(digest(self._look))
-        before, self._rows = self._rows, StoreRows.read(self._look)
-        self.marks.operations.append(self._rows.since(before))
+        before, self.rows = self.rows, StoreRows.read(self._look)
+        self.marks.operations.append(self.rows.since(before))
 
     def remember(self) -> None:
         """Mark that something changed at the services."""

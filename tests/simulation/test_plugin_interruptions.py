@@ -134,9 +134,8 @@ def started(pytester: pytest.Pytester, text: str) -> "subprocess.Popen[bytes]":
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, start_new_session=True
     )
     mark = pytester.path / "begun"
-    for _ in range(1000):
-        if mark.exists():
-            break
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.01)
     return process
 
@@ -220,6 +219,22 @@ def test_what_is_held_back_is_what_the_former_handler_raises() -> None:
             give_in()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_ctrl_c_shows_where_it_arrived_and_not_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is the code that never comes back; the first may have arrived in what ran before it."""
+    monkeypatch.setattr("makegood.testing.simulator.ctrl_c.SAME", -1.0)  # No two are taken for one.
+
+    def before() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def stuck() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as info, hold_ctrl_c():  # noqa: PT012 - the end of the block raises
+        before()
+        stuck()
+    assert info.traceback[-1].name == "stuck"
 
 
 def test_outside_the_main_thread_ctrl_c_is_left_alone() -> None:

@@ -27,9 +27,7 @@ _NUMBER: Final = signal.SIGINT
 
 
 class _Held:
-    """The signal handler. ``error``: the exception of the former handler for the first Ctrl-C, at time
-    ``at``.
-    """
+    """The signal handler. ``error``: the exception of the former handler for the latest Ctrl-C."""
 
     def __init__(self, former: Callable[[int, FrameType | None], object], clock: Clock) -> None:
         self.error: BaseException | None = None
@@ -39,17 +37,18 @@ class _Held:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = self._clock.monotonic()
-        if self.error is not None:
-            if now - self._at > SAME:  # `timeout` signals the process and its group.
-                self._former(number, frame)
+        is_second = self.error is not None
+        if is_second and now - self._at <= SAME:  # `timeout` signals the process and its group.
             return
         try:
             self._former(number, frame)
-        except BaseException as error:  # noqa: BLE001 - it is raised again, where it can do no harm
+        except BaseException as error:
             if frame is not None:  # The line where it arrived, for the traceback.
                 line = frame.f_lineno or frame.f_code.co_firstlineno  # Some instructions have none.
                 error = error.with_traceback(TracebackType(None, frame, frame.f_lasti, line))
             self.error, self._at = error, now
+            if is_second:
+                raise
             # Unlike `get_running_loop`, it does not raise if no loop runs.
             running = asyncio._get_running_loop()  # noqa: SLF001 - exported for this purpose
             if running is not None:
