@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.errors import StoreUnavailableError
 
 from .chaos import Event
@@ -385,7 +385,7 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
         return not left
 
     took = await _until(resumed, 2 * PATIENCE)
-    director.chaos.healed("everything", 0, f"{counted(len(open_), 'order')} went on, and ended", killed_at)
+    director.chaos.healed("everything", 0, f"{quantity(len(open_), 'order')} went on, and ended", killed_at)
     _say(
         playing,
         f"All {len(open_)} orders have ended whole.",
@@ -414,7 +414,7 @@ async def _answered_by_you(director: Director, playing: Playing) -> None:
     await _until(waits)
     kills, due = 0, time.monotonic() + KILL_EVERY / 2
     while left is not None and not customer.told.outcome and VISITOR not in _answerers(director, order):
-        deaths = f" {counted(kills, 'agent')} died meanwhile: it does not matter." if kills else ""
+        deaths = f" {quantity(kills, 'agent')} died meanwhile: it does not matter." if kills else ""
         _say(
             playing, f"{order} waits for you: {left:.0f} s left.",
             f"Approve it, or refuse it, below: the button sends a signal. Until then no agent has it, and no slot.{deaths} If nobody answers, it is undone.",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import NodeView
 
@@ -227,7 +227,7 @@ class Watcher:
         beside = (
             f"of {len(self._customers.orders):,}",
             f"of {charges.get('done', 0):,}",
-            f"of {counted(charges.get('undone', 0), 'refund')}",
+            f"of {quantity(charges.get('undone', 0), 'refund')}",
         )
         return list(zip(counts, ZEROS, beside, strict=True))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from makegood import Client, StoreUnavailableError
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.durations import brief
 from makegood.model.breaker import SHUT
 from makegood.store.queue_records import MessageView
@@ -135,7 +135,7 @@ def line_of(rows: Rows) -> str:
     most = sorted(groups.values(), key=lambda group: -len(group[1]))
     reasons = [wait.words(len(orders)) for wait, orders in most[:MOST]]
     if len(most) > MOST:
-        reasons.append(f"{counted(len(most) - MOST, 'further reason')}")
+        reasons.append(f"{quantity(len(most) - MOST, 'further reason')}")
     if rows.starting:
         reasons.append(f"{named(rows.starting)} {'is' if len(rows.starting) == 1 else 'are'} still starting")
     return "; ".join(reasons)
@@ -167,7 +167,7 @@ def starting(missing: Sequence[str], count: int) -> str:
     >>> starting(["scheduler-1", "payments-2"], 11)
     '2 of 11 processes are still starting: scheduler-1 and payments-2'
     """
-    return f"{len(missing)} of {counted(count, 'process')} {'is' if len(missing) == 1 else 'are'} still starting: {named(missing)}"
+    return f"{len(missing)} of {quantity(count, 'process')} {'is' if len(missing) == 1 else 'are'} still starting: {named(missing)}"
 
 
 def _waits(order: str, view: TaskView | None, rows: Rows) -> list[Wait]:
@@ -284,7 +284,10 @@ def _busy(infos: Sequence[AgentInfo], call: str) -> tuple[str, float | None]:
     if not usable:
         return "circuit half-open, one trial call at a time", None
     if all(info.circuit == "release" for info in usable):
-        return f"coming back, at most {counted(sum(info.most or 0 for info in usable), 'call')} at once", None
+        return (
+            f"coming back, at most {quantity(sum(info.most or 0 for info in usable), 'call')} at once",
+            None,
+        )
     if all(info.used >= info.slots for info in usable):
         return f"all {sum(info.slots for info in usable)} slots in use", None
     return f"no process has taken {call} yet", None
@@ -307,7 +310,7 @@ def _left(due: float) -> str:
 
 
 def _orders(count: int) -> str:
-    return counted(count, "order")
+    return quantity(count, "order")
 
 
 def _wait(count: int) -> str:

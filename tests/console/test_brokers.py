@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.console.api import ROOT
 from makegood.console.pages.brokers import verdict
 from makegood.store.records import Submission
@@ -79,7 +79,7 @@ async def test_a_receiver_is_away_if_the_process_that_tried_it_last_says_so(tmp_
         await store.nodes.register(info("a-2", ("scheduler",), 3600.0, senders=(fine,)))
         page = (await vera.get("/brokers")).text
         assert "1 receiver away: amqp:main" in page
-        assert f"away for {shown(90.0)}" in page
+        assert f"away for {short_duration(90.0)}" in page
         (receiver,) = json.loads((await vera.get(ROOT + "/brokers")).text)["receivers"]
         assert (receiver["away"], receiver["error"], receiver["sent"]) == (90.0, "it does not answer", 9)
         later = SenderInfo("amqp:main", 10, 0, last_try=1.0)

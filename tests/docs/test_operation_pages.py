@@ -326,5 +326,5 @@ def test_the_numbers_are_those_of_the_code() -> None:
     with pytest.raises(DefinitionError, match="up to 100 ASCII"):
         ids.checked_name("a" * 101, "an app's")
     assert "100 characters" in rows["a name of an app, agent, action, workflow or signal"]
-    last = ids.drawn_at(2**63 - 1)
+    last = ids.draw_time(2**63 - 1)
     assert f"the year {1970 + int(last // (365.2425 * 86400))}" in PAGES["reference/limits.md"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from makegood.base.sqlite_readonly import Glance, glanced
+from makegood.base.sqlite_readonly import Glance, glance_at
 from makegood.errors import StoreUnavailableError
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.views import Filter
@@ -325,7 +325,7 @@ def test_a_look_that_meets_a_commit_of_the_writer_looks_again(folder: Path) -> N
             while not (folder / "makegood.db-wal").exists():
                 assert writer.poll() is None
             with visiting():
-                assert {glanced(folder / "makegood.db", rows) for _ in range(3000)} == {1}
+                assert {glance_at(folder / "makegood.db", rows) for _ in range(3000)} == {1}
             assert writer.poll() is None
         finally:
             writer.kill()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from makegood.base.durations import Duration, retry_after, seconds, shown
+from makegood.base.durations import Duration, retry_after, seconds, short_duration
 from makegood.errors import ConfigError
 
 
@@ -88,4 +88,4 @@ def test_a_retry_after_that_says_nothing_waits_a_second_instead_of_failing(value
     ("value", "text"), [(0.2, "200ms"), (2.0, "2s"), (90.0, "1m30s"), (7200.0, "2h"), (90061.0, "1d1h1m1s")]
 )
 def test_lengths_of_time_are_shown_as_people_write_them(value: float, text: str) -> None:
-    assert shown(value) == text
+    assert short_duration(value) == text

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from makegood.base.file_paths import entered, file_of
+from makegood.base.file_paths import check_searchable, file_of
 from makegood.election.open import open_leases
 from makegood.errors import ConfigError
 from makegood.messaging.outbox import open_outbox
@@ -16,7 +16,7 @@ def test_what_is_missing_or_no_folder_is_the_affair_of_whoever_opens_it(tmp_path
     """A store that is not there yet is no mistake."""
     (tmp_path / "file").touch()
     for path in ("none.db", "none/none.db", "file", "file/none.db", "."):
-        entered(tmp_path / path)
+        check_searchable(tmp_path / path)
 
 
 def test_the_first_folder_that_bars_the_way_is_named(open_folder: Path) -> None:
@@ -24,7 +24,7 @@ def test_the_first_folder_that_bars_the_way_is_named(open_folder: Path) -> None:
     shut = open_folder / "shut"
     (shut / "deep").mkdir(parents=True)
     with barred(shut), pytest.raises(ConfigError, match=f"may not enter the folder {shut}: run as"):
-        entered(shut / "deep" / "store.db")
+        check_searchable(shut / "deep" / "store.db")
 
 
 @pytest.mark.parametrize(

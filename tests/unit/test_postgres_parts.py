@@ -8,7 +8,7 @@ from asyncpg import exceptions as pg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.base.postgres_errors import refused
+from makegood.base.postgres_errors import connect_error
 from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreError, StoreUnavailableError
 from makegood.store.postgres.batcher import Batcher
 from makegood.store.postgres.commit_statement import PARTS, joined, numbers, parameters, place, statement
@@ -103,7 +103,7 @@ def test_faults_are_sorted(
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_a_refused_connection_is_explained(fault: Exception, error: type[Exception], words: str) -> None:
-    error_ = refused(fault, SERVER, url="postgresql://db/shop")
+    error_ = connect_error(fault, SERVER, url="postgresql://db/shop")
     assert type(error_) is error
     assert SERVER in str(error_)
     assert words in str(error_)

@@ -374,7 +374,10 @@ def test_what_asks_for_the_whole_of_tls_is_left_as_it_is() -> None:
     twice = f"{REMOTE}?sslmode=require&sslmode=verify-full"
     assert with_tls(twice, {}) == twice
     assert remote(twice, {}).values["sslmode"] == "verify-full"
-    assert (remote(whole, {}).verified, remote(f"{REMOTE}?sslmode=verify-ca", {}).verified) == (True, False)
+    assert (remote(whole, {}).verifies_server, remote(f"{REMOTE}?sslmode=verify-ca", {}).verifies_server) == (
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from makegood.base.sizes import shown, size
+from makegood.base.sizes import size, size_text
 from makegood.errors import ConfigError
 
 
@@ -73,4 +73,4 @@ def test_a_size_out_of_range_is_named_with_the_range(wrong: Any) -> None:
     ],
 )
 def test_sizes_are_shown_in_short(octets: int, text: str) -> None:
-    assert shown(octets) == text
+    assert size_text(octets) == text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from makegood.base.clock import date_text, iso
-from makegood.base.durations import brief, shown
+from makegood.base.durations import brief, short_duration
 from makegood.base.stored_values import FARTHEST, UNKNOWN, record_of
 from makegood.console.gantt import MOST_TICKS, Axis, Bar, chart, ticks
 from makegood.console.render import ago, clock_time, until
@@ -58,7 +58,7 @@ def test_no_point_in_time_is_too_far_to_be_shown(at: float) -> None:
     assert date_text(at, "%Y") == clock_time(at) == "?"
     assert "?" in ago(at, 1.8e9)
     assert until(at)
-    assert brief(at) == shown(at) == "?" or abs(at) < 1e11
+    assert brief(at) == short_duration(at) == "?" or abs(at) < 1e11
 
 
 @pytest.mark.parametrize("far", [1e13, 1e300, 2.0**62])

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from makegood.base.text import MOST_ERROR, hostname, is_storable, kept, refuse_unstorable, said, words
+from makegood.base.text import (
+    MOST_ERROR,
+    error_text,
+    hostname,
+    is_storable,
+    refuse_unstorable,
+    storable_text,
+    words,
+)
 from makegood.errors import ConfigError, Permanent
 
 
@@ -14,7 +22,7 @@ def test_a_cause_contains_no_address_of_an_object() -> None:
     assert words(error) == "RuntimeError: RetryError[<Future state=finished raised ValueError>]"
     assert " at 0x" not in words(ValueError(object(), [words, Mute]))
     assert " at 0x" not in words(ExceptionGroup("two", [ValueError(object()), KeyError(object())]))
-    assert said(ValueError("status 0x80070005 at 10:30")) == "status 0x80070005 at 10:30"
+    assert error_text(ValueError("status 0x80070005 at 10:30")) == "status 0x80070005 at 10:30"
 
 
 class Mute(Exception):  # noqa: N818 - what it is
@@ -71,7 +79,7 @@ def test_an_exception_is_told_in_words_that_can_be_kept(error: Exception, text: 
 def test_an_exception_whose_text_cannot_be_made_is_told_all_the_same(error: Exception) -> None:
     assert type(error).__name__ in words(error)
     assert "its text could not be made" in words(error)
-    assert "its text could not be made" in said(error)
+    assert "its text could not be made" in error_text(error)
 
 
 def test_why_a_text_could_not_be_made_is_told() -> None:
@@ -84,14 +92,14 @@ def test_a_text_of_a_class_of_its_own_is_told_as_a_plain_one() -> None:
 
 
 def test_a_text_stays_as_it_is_where_it_can_be_kept_and_is_cut_to_what_is_kept() -> None:
-    assert kept("naïve 🙂\n") == "naïve 🙂\n"
+    assert storable_text("naïve 🙂\n") == "naïve 🙂\n"
     assert len(words(ValueError("\0" * MOST_ERROR))) == MOST_ERROR
 
 
 def test_what_is_escaped_can_be_kept() -> None:
     for text in ("\ud800", "\udfff", "a\0b", "\ud83d\ude42 in two halves"):
         assert not is_storable(text)
-        assert is_storable(kept(text))
+        assert is_storable(storable_text(text))
     assert is_storable(hostname())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.base.urls import SERVERS, masked, parts_of, scheme_of, scrubbed
+from makegood.base.urls import SERVERS, mask_url, parts_of, scheme_of, scrub
 from makegood.brokers import KINDS as BROKERS
 from makegood.election.open import KINDS
 from makegood.errors import ConfigError
@@ -43,7 +43,7 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_shown(url: str, p
         parts_of(url, "the outbox's URL")
     assert not any(part in str(error.value) for part in ("hun", "ter2", "123456"))
     scheme = scheme_of(url)
-    assert masked(url) == (f"{scheme}://•••" if scheme else "•••")
+    assert mask_url(url) == (f"{scheme}://•••" if scheme else "•••")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_shown(url: str, p
     ],
 )  # fmt: skip
 def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
-    assert masked(url) == url
+    assert mask_url(url) == url
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
     ],
 )
 def test_what_may_be_secret_is_masked(url: str, mask: str) -> None:
-    assert masked(url) == mask
+    assert mask_url(url) == mask
 
 
 def test_what_a_driver_repeats_of_a_secret_is_taken_out_and_no_more() -> None:
     """The name of a misspelt parameter stays, unless it may be a part of the password before it."""
     text = 'unrecognized configuration parameter "ter2zzzz"'
     assert (
-        scrubbed(text, "postgresql://db/x?password=hun&ter2zzzz=1")
+        scrub(text, "postgresql://db/x?password=hun&ter2zzzz=1")
         == 'unrecognized configuration parameter "•••"'
     )
-    assert scrubbed(text, "postgresql://db/x?ter2zzzz=require") == text
-    assert scrubbed("invalid HUNTER2!", "postgresql://me:%68unter2@db/x") == "invalid •••!"
-    assert scrubbed("password authentication failed for user me", "postgresql://me:pas@db/x").startswith(
+    assert scrub(text, "postgresql://db/x?ter2zzzz=require") == text
+    assert scrub("invalid HUNTER2!", "postgresql://me:%68unter2@db/x") == "invalid •••!"
+    assert scrub("password authentication failed for user me", "postgresql://me:pas@db/x").startswith(
         "password auth"
     )
 
 
 def test_a_port_of_more_digits_than_int_takes_is_masked() -> None:
     """The digits may be a password whose @ is missing, so no error may come of them."""
-    assert "999" not in masked(f"redis://h:{'9' * 5000}/0")
+    assert "999" not in mask_url(f"redis://h:{'9' * 5000}/0")

@@ -24,7 +24,7 @@ from makegood.agent.sealed_calls import SealedCalls
 from makegood.base.clock import Clock
 from makegood.base.contexts import fresh, own_arithmetic, within
 from makegood.base.daemon_threads import DaemonThreads
-from makegood.base.durations import retry_after, shown
+from makegood.base.durations import retry_after, short_duration
 from makegood.base.function_layers import is_async
 from makegood.base.ids import show
 from makegood.base.text import words
@@ -239,8 +239,8 @@ def not_sent(request: Request, left: float) -> TaskMessage:
 
     ``left``: seconds until the service forgets its key.
     """
-    end = "have passed" if left <= 0 else f"end in {shown(left)}, which leaves no time for an answer"
-    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, {end}"
+    end = "have passed" if left <= 0 else f"end in {short_duration(left)}, which leaves no time for an answer"
+    text = f"it was not sent: {short_duration(request.keeps)}, for which the service keeps its key, {end}"
     return _message(request, "later", error=text, wait=_CLOCK_DIFFERENCE + margin(request.within))
 
 

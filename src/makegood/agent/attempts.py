@@ -23,7 +23,7 @@ from makegood.base.clock import Clock
 from makegood.base.contexts import HomeLoop
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.deadline_timer import Alarm
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.ids import address, show
 from makegood.channels.protocol import Channel
 from makegood.declare.call import Call, enter, margin
@@ -257,7 +257,7 @@ class Attempts:
         if deadline < now + more and not attempt.has_all_time:
             attempt.has_all_time = True
             limit = f"{EXTEND_MOST} times complete_within; extend_up_to= allows more"
-            text = f"its deadline moves no further: an attempt takes at most {shown(longest)} ({'extend_up_to' if terms.extend_up_to else limit})"
+            text = f"its deadline moves no further: an attempt takes at most {short_duration(longest)} ({'extend_up_to' if terms.extend_up_to else limit})"
             self._reports.note(attempt, text, overtakes=False)
         return True
 
@@ -309,7 +309,7 @@ def _obstacle(attempt: Attempt, now: float) -> TaskMessage | None:
     if attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
         return not_sent(request, left)  # the service has forgotten its key, or will before it answers
     if now >= attempt.deadline:  # the process stood still, or the store was away
-        return not_begun(request, f"its {shown(request.within)} were over before it could be")
+        return not_begun(request, f"its {short_duration(request.within)} were over before it could be")
     return None
 
 

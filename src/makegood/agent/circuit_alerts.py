@@ -28,7 +28,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.ids import show
 from makegood.base.pacing import Pauses, event_within
 from makegood.errors import StoreUnavailableError
@@ -156,7 +156,7 @@ class Circuits(Actor):
         (caller,) = callers
         ago, task = now - evidence.last_other_answer(caller), show(caller.task)
         sentence = (
-            f"its service answered another step {shown(ago)} ago"
+            f"its service answered another step {short_duration(ago)} ago"
             if math.isfinite(ago)
             else "no other step is known to have been answered"
         )

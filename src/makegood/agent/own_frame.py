@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from makegood.base.secret_names import without_secrets
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.base.wrapped_errors import leaves
 from makegood.errors import Verdict
 
@@ -44,7 +44,7 @@ def _frame(error: BaseException) -> str | None:
         if not code.co_filename.startswith((*_FOREIGN, "<")):
             line = f"{Path(code.co_filename).name}:{step.tb_lineno} in {code.co_name}"
         step = step.tb_next
-    return None if line is None else kept(line[:_LONGEST])
+    return None if line is None else storable_text(line[:_LONGEST])
 
 
 def traceback_of(error: BaseException) -> str | None:
@@ -58,6 +58,6 @@ def traceback_of(error: BaseException) -> str | None:
     if step is None:
         return None
     excerpt = traceback.TracebackException(type(error), error, step, limit=-_MOST_FRAMES, compact=True)
-    whole = without_secrets(kept("".join(excerpt.format())))
+    whole = without_secrets(storable_text("".join(excerpt.format())))
     text = "\n".join(line[:_LONGEST] for line in whole.splitlines())
     return text if len(text) <= _MOST_TRACEBACK else "…\n" + text[-_MOST_TRACEBACK:].partition("\n")[2]

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.sparse_log import Sparing
 
 if sys.platform != "win32":
@@ -136,7 +136,7 @@ class SocketAcceptor:
 
     async def close(self) -> None:
         """Accept nothing more. Connections that exist stay."""
-        await cancelled(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         for listener in self._listening:
             listener.close()
 

@@ -14,7 +14,7 @@ from functools import cached_property, wraps
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.errors import ConfigError, MakegoodError
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ def unknown(names: Iterable[str], vocabulary: Sequence[str], noun: str) -> Itera
     """
     for name in names:
         if name not in vocabulary:
-            hint = meant(name, vocabulary)
+            hint = did_you_mean(name, vocabulary)
             yield f"there is no {noun} {name!r}{f' ({hint})' if hint else ''}"
 
 
@@ -106,21 +106,21 @@ def judge_calls(
     themselves. ``constructor``: whether others than makegood make objects of the class.
     """
 
-    def judged(target: Any) -> Any:
+    def decorate(target: Any) -> Any:
         if not isinstance(target, type):
-            return _judged(target, target.__qualname__.rpartition(".")[2], error, values=values)
+            return _wrapper(target, target.__qualname__.rpartition(".")[2], error, values=values)
         for name, member in list(vars(target).items()):
             if isinstance(member, types.FunctionType) and (
                 constructor if name == "__init__" else name[0] != "_"
             ):
                 label = (called or target.__name__) if name == "__init__" else name
-                setattr(target, name, _judged(member, label, error, values=values and name not in own))
+                setattr(target, name, _wrapper(member, label, error, values=values and name not in own))
         return target
 
-    return judged
+    return decorate
 
 
-def _judged(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, values: bool) -> Any:
+def _wrapper(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, values: bool) -> Any:
     judge = Judge(fn, title, error)
     check = judge.check if values else None
     own = int(fn.__code__.co_varnames[:1] == ("self",))  # which needs no check
@@ -136,10 +136,10 @@ def _judged(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, v
             judge.refuse_misfit(args, kwargs)
             raise
 
-    return _marked(calling) if inspect.iscoroutinefunction(fn) else calling
+    return _mark_coroutine_function(calling) if inspect.iscoroutinefunction(fn) else calling
 
 
-def _marked(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _mark_coroutine_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that returns a coroutine as a coroutine function: a second coroutine around the first
     would cost as much as all else that is done here.
     """
@@ -188,7 +188,7 @@ class Judge:
         if exact and len(self._fitting) < _SHAPES:
             self._fitting.add(shape)
 
-    def _wrong(self, rule: "_Judged", value: object) -> MakegoodError:
+    def _wrong(self, rule: "_ValueRule", value: object) -> MakegoodError:
         return self._error(f"{self._called}(): {rule.name}={value!r:.100}: pass {_words(rule.annotation)}")
 
     @cached_property
@@ -196,13 +196,13 @@ class Judge:
         return tuple(inspect.signature(self._fn).parameters.values())
 
     @cached_property
-    def _types(self) -> "tuple[list[_Judged | None], dict[str, _Judged], _Judged | None]":
+    def _types(self) -> "tuple[list[_ValueRule | None], dict[str, _ValueRule], _ValueRule | None]":
         """What is judged: by position, by name, and the rest by position."""
-        hints, judgements = get_type_hints(self._fn), dict[str, _Judged]()
+        hints, judgements = get_type_hints(self._fn), dict[str, _ValueRule]()
         for p in self._parameters:
             annotation = _checkable(hints.get(p.name, Any))
             if annotation is not None:
-                judgements[p.name] = _Judged(p.name, annotation, _exact(annotation))
+                judgements[p.name] = _ValueRule(p.name, annotation, _exact(annotation))
         by_name = {
             p.name: judgements[p.name]
             for p in self._parameters
@@ -217,7 +217,7 @@ class Judge:
         return by_place, by_name, rest[0] if rest else None
 
 
-class _Judged(NamedTuple):
+class _ValueRule(NamedTuple):
     """A parameter whose values are judged."""
 
     name: str

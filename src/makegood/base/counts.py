@@ -1,11 +1,11 @@
 """Numbers of things in words."""
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def quantity(number: int, noun: str, plural: str = "") -> str:
     """Return a number of things in words; a plural that is not given ends in "s", or "es".
 
-    >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process"), counted(2, "person", "people")
-    ('1 workflow', '1,000 agents', '4 processes', '2 people')
+    >>> quantity(1, "workflow"), quantity(1000, "agent"), quantity(2, "person", "people")
+    ('1 workflow', '1,000 agents', '2 people')
     """
     plural_noun = plural or f"{noun}{'es' if noun.endswith(('s', 'x')) else 's'}"
     return f"{number:,} {noun if number == 1 else plural_noun}"

@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Iterable
 
 
-def meant(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a "did you mean" question for an unknown name; "" if no known name is similar.
 
-    >>> meant("book_rom", ["book_room", "pay"]), meant("x", ["book_room", "pay"])
+    >>> did_you_mean("book_rom", ["book_room", "pay"]), did_you_mean("x", ["book_room", "pay"])
     ("did you mean 'book_room'?", '')
     """
     near = difflib.get_close_matches(name, list(names), n=1)

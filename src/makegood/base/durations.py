@@ -113,12 +113,12 @@ def brief(value: float) -> str:
     return f"{minutes // 1440} d"
 
 
-def shown(value: float) -> str:
+def short_duration(value: float) -> str:
     """Return seconds as people write them, for tables and messages.
 
-    >>> shown(0.2), shown(90), shown(7200)
+    >>> short_duration(0.2), short_duration(90), short_duration(7200)
     ('200ms', '1m30s', '2h')
-    >>> shown(float("inf"))
+    >>> short_duration(float("inf"))
     '?'
     """
     if not abs(value) < _SENSELESS:

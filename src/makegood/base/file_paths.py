@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from makegood.base.urls import SQLITE_PARAMETER, masked
+from makegood.base.urls import SQLITE_PARAMETER, mask_url
 from makegood.errors import ConfigError, StoreUnavailableError
 
 FileNumber = tuple[int, int]
@@ -12,13 +12,13 @@ EFFECTIVE = os.access in os.supports_effective_ids
 """Whether the system can check rights for the effective user of this process, not only for its real user."""
 
 
-def entered(path: Path) -> None:
+def check_searchable(path: Path) -> None:
     """Check that this process may look up ``path``, whether or not a file is there.
 
     Raises ``ConfigError`` that names the barred folder. Python answers False for a missing folder, but raises
     an exception for a barred one, in the middle of any operation.
 
-    >>> entered(Path("there-is-none.db"))
+    >>> check_searchable(Path("there-is-none.db"))
     """
     try:
         path.stat()
@@ -80,15 +80,15 @@ def file_of(url: str) -> str:
     path = url.partition("://")[2]
     if ":memory:" in path or "mode=memory" in path:
         raise ConfigError(
-            f"{masked(url)!r}: an in-memory store is not supported, because processes and threads share the store through a file. In tests, use "
+            f"{mask_url(url)!r}: an in-memory store is not supported, because processes and threads share the store through a file. In tests, use "
             "a file under pytest's tmp_path, or makegood.testing, which creates a store of its own"
         )
     if not path.startswith("/") or not path.strip("/"):
         raise ConfigError(
-            f"{masked(url)!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
+            f"{mask_url(url)!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
         )
     if SQLITE_PARAMETER.search(path):
         raise ConfigError(
-            f"{masked(url)!r}: such a URL has no parameters; write it without what begins with the question mark"
+            f"{mask_url(url)!r}: such a URL has no parameters; write it without what begins with the question mark"
         )
     return path[1:]

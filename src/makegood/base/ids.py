@@ -75,7 +75,7 @@ def show(task_id: int) -> str:
     return "".join(reversed(letters))
 
 
-def drawn_at(task_id: int) -> float:
+def draw_time(task_id: int) -> float:
     """Return when a task id was drawn, to the millisecond: seconds since 1970 by its submitter's wall
     clock.
     """
@@ -85,7 +85,7 @@ def drawn_at(task_id: int) -> float:
 def first_of(moment: float) -> int:
     """Return the lowest id that can be drawn at a moment (seconds since 1970) or later.
 
-    >>> drawn_at(first_of(1_800_000_000.0))
+    >>> draw_time(first_of(1_800_000_000.0))
     1800000000.0
     """
     return round((moment - _EPOCH_2024) * 1000) << _RANDOM_BITS

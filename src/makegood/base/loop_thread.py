@@ -55,13 +55,13 @@ class Loop:
         self._lock = threading.Lock()
 
     @property
-    def forked(self) -> bool:
+    def is_forked(self) -> bool:
         """Whether this process is a child of the one that started the loop, or no loop was started."""
         return self._pid != os.getpid()
 
     def _loop_of_this_process(self) -> asyncio.AbstractEventLoop:
         """Return the loop; start its thread if this process has none yet. The caller holds the lock."""
-        if self._loop is None or self.forked:
+        if self._loop is None or self.is_forked:
             if self._begins is not None:
                 self._begins()
             ready: Future[asyncio.AbstractEventLoop] = Future()
@@ -100,7 +100,7 @@ class Loop:
         parent.
         """
         with self._lock:
-            loop = None if self.forked else self._loop
+            loop = None if self.is_forked else self._loop
             # First: a call that is cancelled asks whether its loop is still this one.
             self._loop, self._pid = None, 0
             if loop is not None:

@@ -79,7 +79,7 @@ class Lookups:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str] | Exception] = loop.create_future()
 
-        def ended(result: list[str] | Exception) -> None:
+        def settle(result: list[str] | Exception) -> None:
             slots.release()
             del self._under_way[host, port]
             future.set_result(result)  # a failure too: perhaps nobody waits for it any more
@@ -91,7 +91,7 @@ class Lookups:
             except Exception as fault:  # noqa: BLE001 - any exception belongs to the caller
                 result = fault
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(ended, result)
+                loop.call_soon_threadsafe(settle, result)
 
         try:
             threading.Thread(target=look, name=f"look up {host}", daemon=True).start()

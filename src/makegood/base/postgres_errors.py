@@ -11,7 +11,7 @@ from typing import TypeAlias
 import asyncpg
 from asyncpg import exceptions as pg
 
-from makegood.base.urls import scrubbed
+from makegood.base.urls import scrub
 from makegood.errors import ConfigError, StoreUnavailableError
 
 POOLING = (
@@ -70,7 +70,7 @@ def is_pooler_full(fault: BaseException) -> bool:
     return isinstance(fault, PoolerSilentError) or _POOLER_LIMIT.search(str(fault)) is not None
 
 
-def refused(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
+def connect_error(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
     """Return why a connection to ``url`` failed, with the remedy.
 
     ``where``: the server's name in the message. ``reached``: an earlier connection succeeded, so the reason
@@ -79,7 +79,7 @@ def refused(fault: BaseException, where: str, *, url: str, reached: bool = False
     faults = fault.faults if isinstance(fault, UnreachedError) else [("", fault)]
     reasons: list[tuple[str, type[Exception], str]] = []
     for place, inner_fault in faults:
-        reason = _reason(inner_fault, scrubbed(brief(inner_fault), url))
+        reason = _reason(inner_fault, scrub(brief(inner_fault), url))
         if reason is None and len(faults) == 1:
             return inner_fault if isinstance(inner_fault, Exception) else RuntimeError(str(inner_fault))
         reasons.append(

@@ -75,7 +75,7 @@ class PostgresHosts:
         """Places where each connection has a session of its own."""
 
     @property
-    def proxied(self) -> bool:
+    def has_proxy(self) -> bool:
         """Whether a proxy has answered at one of them."""
         return bool(self._proxies)
 
@@ -115,9 +115,9 @@ class PostgresHosts:
                 connection = await (self._private(place, another, until) if private else another())
                 try:
                     self.target.keep_alive(connection)
-                    return await bounded(connection, until - loop.time(), ready(connection))
+                    return await answer_within(connection, until - loop.time(), ready(connection))
                 except BaseException:
-                    await dropped(connection)
+                    await drop(connection)
                     raise
             except TimeoutError as silent:
                 if place in self._proxies:
@@ -136,9 +136,9 @@ class PostgresHosts:
         if place in self._own:
             return connection
         try:
-            is_proxy = await bounded(connection, until - loop.time(), is_proxied(connection))
+            is_proxy = await answer_within(connection, until - loop.time(), is_proxied(connection))
         except BaseException:
-            await dropped(connection)
+            await drop(connection)
             raise
         if is_proxy:
             self._proxies.add(place)
@@ -217,7 +217,7 @@ class LoopTo:
         return await self._loop.create_connection(factory, self._address, port, ssl=ssl, **options)
 
 
-async def bounded(connection: Droppable, limit: float, ask: Awaitable[T]) -> T:
+async def answer_within(connection: Droppable, limit: float, ask: Awaitable[T]) -> T:
     """Return the answer; drop a connection that takes longer than ``limit`` seconds.
 
     Raises ``TimeoutError``. Nothing is cancelled at the server.
@@ -238,7 +238,7 @@ async def bounded(connection: Droppable, limit: float, ask: Awaitable[T]) -> T:
         alarm.cancel()
 
 
-async def dropped(connection: Droppable) -> None:
+async def drop(connection: Droppable) -> None:
     """Drop a connection whose query may have been cancelled.
 
     The driver's task that asks the server to cancel the query ends here too.

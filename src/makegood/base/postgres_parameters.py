@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.errors import ConfigError
 
 
@@ -116,7 +116,7 @@ def name_of(name: str, value: str, source: str) -> tuple[str, str]:
     if (name, value) == ("ssl", "true"):  # JDBC's, which libpq takes as well
         return "sslmode", "require"
     if name not in PARAMETERS:
-        hint = "" if name in _MEANT else meant(name, PARAMETERS)
+        hint = "" if name in _MEANT else did_you_mean(name, PARAMETERS)
         raise ConfigError(
             f"{source}: there is no parameter {name!r}{f' ({hint})' if hint else ''}: {_MEANT.get(name, _OTHERWISE)}"
         )
@@ -133,7 +133,7 @@ def verify(name: str, value: str, source: str) -> None:
             if len(parameter.values) > 1 and not parameter.secret
             else ""
         )
-        hint = meant(value, parameter.values)
+        hint = did_you_mean(value, parameter.values)
         raise ConfigError(
             f"{source}: {setting} cannot be honoured: {parameter.remedy}{choices}{f' ({hint})' if hint else ''}"
         )

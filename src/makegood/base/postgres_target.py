@@ -19,7 +19,7 @@ from makegood.base.host_port import HIGHEST_PORT, port_in
 from makegood.base.postgres_parameters import PARAMETERS, name_of, settings_of, verify, verify_options
 from makegood.base.public_networks import address_of
 from makegood.base.tls_files import verify_tls_files
-from makegood.base.urls import parts_of, scheme_of, scrubbed
+from makegood.base.urls import parts_of, scheme_of, scrub
 from makegood.errors import ConfigError
 
 _PORT: Final = 5432
@@ -95,7 +95,7 @@ class PostgresTarget:
         return [host for host in self.hosts if not _is_here(host)]
 
     @property
-    def verified(self) -> bool:
+    def verifies_server(self) -> bool:
         """Whether the driver verifies the server's certificate, and that it is this server's."""
         return self.values.get("sslmode") == _VERIFIED
 
@@ -177,7 +177,7 @@ def target_of(
 
     parts = parts_of(url, subject)
     try:
-        parameters = dict(_written(parts, subject))
+        parameters = dict(_url_parameters(parts, subject))
         for name, value in parameters.items():
             take(name, value, subject)
         service = _service_name(parameters, environ, subject)
@@ -196,12 +196,12 @@ def target_of(
         verify_options(values.get("options", ""), own, sources.get("options", subject))
         hosts, ports = _places(values.pop("host", ""), values.pop("port", ""), subject)
     except ConfigError as wrong:
-        raise ConfigError(scrubbed(str(wrong), url)) from None  # its cause might show a part of the URL
+        raise ConfigError(scrub(str(wrong), url)) from None  # its cause might show a part of the URL
     user = values.pop("user", "") or _system_user(subject)
     return PostgresTarget(hosts, ports, values.pop("dbname", "") or user, user, values, sources)
 
 
-def _written(parts: SplitResult, subject: str) -> Iterator[tuple[str, str]]:
+def _url_parameters(parts: SplitResult, subject: str) -> Iterator[tuple[str, str]]:
     """Yield the parameters that a URL sets; of two with one name libpq takes the later one."""
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")

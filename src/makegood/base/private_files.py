@@ -65,7 +65,7 @@ def others(status: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) ->
     return ""
 
 
-def trusted(path: Path) -> None:
+def check_trusted(path: Path) -> None:
     """Refuse a file that decides what this process does and that another user may have written.
 
     Raises ``ConfigError``, ``OSError``.
@@ -108,7 +108,7 @@ def secret_in(text: str, name: str) -> str:
     return secret
 
 
-def exposed(path: Path) -> Iterator[tuple[str, str]]:
+def exposures(path: Path) -> Iterator[tuple[str, str]]:
     """Yield what others may do with a store's file and its folder, each with the remedy."""
     real = path.resolve()
     files = [file for file in (real, *(Path(f"{real}{end}") for end in ("-wal", "-shm"))) if file.exists()]

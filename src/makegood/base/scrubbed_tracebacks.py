@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from makegood.base.secret_names import without_secrets
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 
 
 class _ScrubbedTracebacks(logging.Filter):
@@ -16,7 +16,7 @@ class _ScrubbedTracebacks(logging.Filter):
         """Write the record's traceback, for all formatters: ``logging`` keeps it in ``exc_text``."""
         if record.exc_info and not record.exc_text:
             text = logging.Formatter().formatException(record.exc_info)
-            record.exc_text = without_secrets(kept(text))
+            record.exc_text = without_secrets(storable_text(text))
         return True
 
 

@@ -34,7 +34,7 @@ def _plain(text: str) -> str:
     ).casefold()
 
 
-def _listed(text: str) -> frozenset[str]:
+def _names_in(text: str) -> frozenset[str]:
     return frozenset(map(_plain, text.split()))
 
 
@@ -42,7 +42,7 @@ _KEYS: Final = "api private priv secret access signing encryption decryption ssh
 _CODES: Final = (
     "pin otp security verification auth sms login access card mfa onetime recovery backup activation"
 )
-_WORDS: Final = _listed(
+_WORDS: Final = _names_in(
     "password passwords passwd pwd pw passphrase passcode passkey secret secrets token credential credentials cred creds "
     "authorization authorisation bearer cookie cookies jwt otp totp hotp dsn pin cvc cvv cvn iban bban ssn signature signatures sig "
     "clientassertion securityanswer sessionid sessionkey sessiontoken sessioncookie sessiondata sessid phpsessid authheader authstring authdata csrf xsrf "
@@ -52,25 +52,25 @@ _WORDS: Final = _listed(
     "adgangskode losenord salasana sifre jelszo heslo haslo пароль пинкод 密码 密碼 口令 パスワード 暗証番号 비밀번호 암호 סיסמה"
 ) | {word + end for word in _KEYS.split() for end in ("key", "keys")} | {word + end for word in _CODES.split() for end in ("code", "codes")}  # fmt: skip
 """Names, and parts of names, of secrets. Several words of a name may make one of these."""
-_INSIDE: Final = re.compile("|".join(map(re.escape, sorted(_listed(
+_INSIDE: Final = re.compile("|".join(map(re.escape, sorted(_names_in(
     "password passwd passwort kennwort passphrase credential authorization authorisation apikey privatekey secretkey accesskey "
     "cardnumber accountnumber accesstoken refreshtoken sessionid sessid motdepasse contrasena wachtwoord пароль 密码 密碼 パスワード 비밀번호"
 )))) + r"|(?:secret|token|pwd|jwt|dsn)$")  # fmt: skip
 """What makes a name secret even where nothing separates its words, as in ``dbpassword``."""
-_WHOLE: Final = _listed("auth authz oauth card pan pass session sid")
+_WHOLE: Final = _names_in("auth authz oauth card pan pass session sid")
 """Names of secrets on their own, which are harmless as a part of most names."""
-_LAST: Final = _listed("auth oauth pass session")
+_LAST: Final = _names_in("auth oauth pass session")
 """Those that are secret as the last word, too."""
-_PASSES: Final = _listed("boarding season travel ski day bus train")
+_PASSES: Final = _names_in("boarding season travel ski day bus train")
 """Before *pass*: something else."""
-_ABOUT: Final = _listed(
+_ABOUT: Final = _names_in(
     "type types kind count counts counter limit limits length len size url uri endpoint host domain policy rule rules required enabled "
     "disabled allowed valid verified present accepted consent confirmed changed expired revoked expiry expires expiration ttl at age date "
     "time method provider issuer status algorithm alg format name names version price amount balance usage budget file path field label "
     "placeholder min max attempts retries"
 )
 """Last words of names that are about a secret."""
-_COUNTED: Final = _listed("max min total num number count limit prompt completion input output used per cached reasoning n remaining budget new")  # fmt: skip
+_COUNTED: Final = _names_in("max min total num number count limit prompt completion input output used per cached reasoning n remaining budget new")  # fmt: skip
 """Before *tokens*: an amount."""
 
 _APART: Final = re.compile(r"[\W_]+")
@@ -144,7 +144,7 @@ _SHORT_FLAG: Final = re.compile(
     rf"""curl{_BETWEEN}(?:[^\n]{{0,120}}?{_BETWEEN})?(?:-u|--user)(?:{_BETWEEN}|=)?[^\s:"']+:)([^\s"']+)"""
 )
 """Flags of these programs whose value is a password."""
-_PROSE: Final = _listed(
+_PROSE: Final = _names_in(
     "a an and are as at be by can cannot did does expected expects expired fails failed flag flags for from given had has have if in "
     "instead invalid is it may missing must needed needs no not of on once only option or parameter please required requires set "
     "should takes than that the then to twice unless until used value was were when which will with without wrong"

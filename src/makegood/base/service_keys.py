@@ -111,9 +111,9 @@ def in_form(store_id: str, request: KeyedRequest, form: str) -> str:
     version = _VERSIONS.get(form)
     if version is None:
         length = length_of(form)
-        value = _permuted(store_id, value, length * _LETTER_BITS)
+        value = _permute(store_id, value, length * _LETTER_BITS)
         return "".join(ALPHABET[value >> at * _LETTER_BITS & 31] for at in reversed(range(length)))
-    value = _permuted(store_id, value, _UUID_BITS)
+    value = _permute(store_id, value, _UUID_BITS)
     high, middle, low = value >> 74, value >> 62 & 0xFFF, value & (1 << 62) - 1
     text = f"{high << 80 | version << 76 | middle << 64 | 2 << 62 | low:032x}"
     text = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
@@ -129,14 +129,14 @@ def request_of(store_id: str, text: str) -> KeyedRequest | None:
     if _UUID.fullmatch(bare):
         number = int(bare.replace("-", ""), 16)
         value = (number >> 80) << 74 | (number >> 64 & 0xFFF) << 62 | number & (1 << 62) - 1
-        if (request := _meant(_permuted(store_id, value, _UUID_BITS, back=True))) is not None:
+        if (request := _request_of(_permute(store_id, value, _UUID_BITS, back=True))) is not None:
             return request
     if not SHORTEST <= len(bare) <= LONGEST or not VALUES.keys() >= set(bare):
         return None
     value = 0
     for letter in bare:
         value = value << _LETTER_BITS | VALUES[letter]
-    return _meant(_permuted(store_id, value, len(bare) * _LETTER_BITS, back=True))
+    return _request_of(_permute(store_id, value, len(bare) * _LETTER_BITS, back=True))
 
 
 def task_of(store_id: str, text: str) -> int | None:
@@ -152,13 +152,13 @@ def task_of(store_id: str, text: str) -> int | None:
     return None if request is None else request.task
 
 
-def _meant(value: int) -> KeyedRequest | None:
+def _request_of(value: int) -> KeyedRequest | None:
     if value >> _BITS:
         return None
     return KeyedRequest(value >> 37, value >> 17 & MOST_STEPS - 1, value >> 1 & MOST_ROUNDS, bool(value & 1))
 
 
-def _permuted(store_id: str, value: int, width: int, *, back: bool = False) -> int:
+def _permute(store_id: str, value: int, width: int, *, back: bool = False) -> int:
     """Return the image of a number of ``width`` bits, or with ``back`` the number that has this image."""
     size = width // 2
     halves = [value >> size, value & (1 << size) - 1]

@@ -55,14 +55,16 @@ def size(value: Size, *, name: str = "size", least: int = 1) -> int:
     if count is None or isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(f"{name}={value!r:.60} is not a size: {WRITTEN}")
     if not least <= count <= LARGEST:
-        raise ConfigError(f"{name}={value!r:.60} must be at least {shown(least)}, and below 8 EiB: {WRITTEN}")
+        raise ConfigError(
+            f"{name}={value!r:.60} must be at least {size_text(least)}, and below 8 EiB: {WRITTEN}"
+        )
     return count
 
 
-def shown(count: int) -> str:
+def size_text(count: int) -> str:
     """Return bytes as people write them, for tables and messages: exact below 1 KiB, otherwise one decimal.
 
-    >>> shown(0), shown(1000), shown(268435456), shown(1288490189), shown(1048575)
+    >>> size_text(0), size_text(1000), size_text(268435456), size_text(1288490189), size_text(1048575)
     ('0 B', '1000 B', '256 MiB', '1.2 GiB', '1 MiB')
     """
     if count < KIB:

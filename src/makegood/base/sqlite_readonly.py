@@ -66,7 +66,7 @@ def may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=EFFECTIVE)
 
 
-def denied(path: Path) -> str:
+def denial(path: Path) -> str:
     """Return why this user may not write an existing file, with the remedy: it is another user's, or
     read-only.
     """
@@ -110,7 +110,7 @@ class Glance:
         """
         self.forget()
         if not os.access(self.path, os.R_OK, effective_ids=EFFECTIVE):
-            raise StoreUnavailableError(f"{self.path}: {denied(self.path)}")
+            raise StoreUnavailableError(f"{self.path}: {denial(self.path)}")
         file = f"{self.path.absolute().as_uri()}?mode=ro"
         for _ in range(_WAITS):
             marks = self._current_marks()
@@ -214,7 +214,7 @@ def journal_mode(connection: sqlite3.Connection, glance: Glance | None) -> str:
     return mode
 
 
-def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
+def glance_at(path: Path, look: Callable[[Glance | None], T]) -> T:
     """Return the result of ``look`` on a connection of its own, opened as its argument says.
 
     Calls ``look`` again if the file changed meanwhile.

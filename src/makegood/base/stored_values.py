@@ -99,14 +99,14 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
     if get_origin(hint) in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not NoneType]
         if len(kinds) > 1 or NoneType not in get_args(hint):
-            return _unchanged
+            return _identity
         return partial(_or_none, _converter(kinds[0]), numeric=kinds[0] in (int, float))
     if get_origin(hint) is Literal:
         return text  # a state that a later version adds is shown as it is
-    return _BY_TYPE.get(hint, _unchanged)
+    return _BY_TYPE.get(hint, _identity)
 
 
-def _unchanged(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 

@@ -56,10 +56,10 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     result = _HIDDEN.sub(_escape, text)
-    return result if unicodedata.is_normalized("NFC", result) else _composed(result)
+    return result if unicodedata.is_normalized("NFC", result) else _escape_marks(result)
 
 
-def _composed(text: str) -> str:
+def _escape_marks(text: str) -> str:
     """Return a text with escapes for the marks that Unicode would compose with what they follow, or reorder.
 
     Marks that belong to the spelling of a script, such as those of Hindi, stay.

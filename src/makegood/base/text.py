@@ -54,11 +54,11 @@ def is_storable(text: str) -> bool:
     return True
 
 
-def kept(text: str) -> str:
+def storable_text(text: str) -> str:
     r"""Return a text that makegood writes, with characters that a store cannot keep escaped as Python writes
     them.
 
-    >>> print(kept("caf\udce9, a\0b"))
+    >>> print(storable_text("caf\udce9, a\0b"))
     caf\udce9, a\x00b
     """
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
@@ -84,19 +84,19 @@ def refuse_unstorable(
             raise error(f"{name}={text!r:.60}: texts must be Unicode without NUL or lone surrogates{then}")
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an exception's text, fit to be kept, without the secrets that it shows in a usual form.
 
     If its ``__str__`` raises, the text says so. The address of an object, as in ``<Future at 0x7f3c5a0>``, is
     left out: it says nothing to anybody, and makes two equal causes differ.
 
-    >>> said(ValueError(object()))
+    >>> error_text(ValueError(object()))
     '<object object>'
     """
     try:
-        return without_secrets(_ADDRESS.sub("", kept(str(error))))
+        return without_secrets(_ADDRESS.sub("", storable_text(str(error))))
     except Exception as fault:  # noqa: BLE001 - the user's class: what it was raised for must not be lost by that
-        return kept(f"{_UNMADE}: {_why(fault)})")
+        return storable_text(f"{_UNMADE}: {_why(fault)})")
 
 
 def _why(fault: Exception) -> str:
@@ -123,7 +123,7 @@ def words(error: BaseException, *, named: bool = False) -> str:
     parts: list[str] = []
     surplus = 0
     for inner in inside(error):
-        message = said(inner)
+        message = error_text(inner)
         if len(message) >= _LEAST_QUOTE and any(message in part for part in (text, *parts)):
             continue  # the outer error quotes it, as libraries do that wrap another one's
         part = " ".join(_alone(inner, with_type=False).split())[:_LONGEST_INNER]
@@ -142,7 +142,7 @@ def words(error: BaseException, *, named: bool = False) -> str:
 
 def _alone(error: BaseException, *, with_type: bool) -> str:
     """Return an exception's own text, without those inside."""
-    text, name = said(error), type(error).__name__
+    text, name = error_text(error), type(error).__name__
     if text.startswith(_UNMADE):
         return f"{name} {text}"
     if with_type or not (text and isinstance(error, MakegoodError)):
@@ -152,7 +152,7 @@ def _alone(error: BaseException, *, with_type: bool) -> str:
 
 def hostname() -> str:
     """Return this machine's name."""
-    return kept(socket.gethostname())
+    return storable_text(socket.gethostname())
 
 
 _SESSION_NAME = 63  # bytes that PostgreSQL keeps of an application_name

@@ -159,19 +159,19 @@ def _is_place(place: str) -> bool:
     return ":" not in host or host.startswith("[")
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """Return a URL that is safe to show: without passwords, tokens and parameters that may be secret.
 
     Of a webhook only the server is shown; of a URL that is unreadable, or has an unknown scheme, only the
     scheme.
 
-    >>> masked("postgresql://me:secret@db/shop?sslmode=require&sslpassword=hunter2")
+    >>> mask_url("postgresql://me:secret@db/shop?sslmode=require&sslpassword=hunter2")
     'postgresql://me:•••@db/shop?sslmode=require&sslpassword=•••'
-    >>> masked("amqp://me:secret@mq/shop?management=http%3A%2F%2Fme:secret%40mq%3A15672")
+    >>> mask_url("amqp://me:secret@mq/shop?management=http%3A%2F%2Fme:secret%40mq%3A15672")
     'amqp://me:•••@mq/shop?management=http://mq:15672'
-    >>> masked("https://hooks.example/T0/secret"), masked("mysql://me:secret@db/shop")
+    >>> mask_url("https://hooks.example/T0/secret"), mask_url("mysql://me:secret@db/shop")
     ('https://hooks.example', 'mysql://•••')
-    >>> masked("me:secret@db/shop")
+    >>> mask_url("me:secret@db/shop")
     '•••'
     """
     scheme = scheme_of(url)
@@ -218,7 +218,7 @@ def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
             url = unquote(value)
             is_readable = scheme_of(url) in ("http", "https")
             login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
-            yield f"{name}={masked(url)}", login if is_readable else value
+            yield f"{name}={mask_url(url)}", login if is_readable else value
         elif key in _FREE_TEXT:
             yield f"{name}={COVER}", ""
         elif is_after_secret:
@@ -228,10 +228,10 @@ def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
         is_after_secret = is_after_secret or any(word in key for word in _SECRET_WORDS)
 
 
-def scrubbed(text: str, url: str) -> str:
+def scrub(text: str, url: str) -> str:
     """Return a foreign text about a URL, such as a driver's message, without the URL's secrets.
 
-    >>> scrubbed("bad field: 'hunter2'", "postgresql://db/shop?password=x%26hunter2")
+    >>> scrub("bad field: 'hunter2'", "postgresql://db/shop?password=x%26hunter2")
     "bad field: '•••'"
     """
     secrets = _secrets(url)

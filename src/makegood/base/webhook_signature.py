@@ -107,7 +107,7 @@ class WebhookAddress:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def shown(self) -> str:
+    def origin(self) -> str:
         """The address without its path and query, which may hold secrets: for logs."""
         return f"{self.scheme}://{self.netloc}"
 

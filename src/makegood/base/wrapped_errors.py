@@ -16,10 +16,10 @@ _MOST_READ: Final = 10_000
 """Errors that are read of one exception for its text."""
 
 
-def carried(error: BaseException) -> tuple[BaseException, ...]:
+def carried_errors(error: BaseException) -> tuple[BaseException, ...]:
     """Return the errors that an exception carries; none if it has a meaning of its own.
 
-    >>> carried(ExceptionGroup("two calls", [ValueError(1)])), carried(ValueError(1))
+    >>> carried_errors(ExceptionGroup("two calls", [ValueError(1)])), carried_errors(ValueError(1))
     ((ValueError(1),), ())
     """
     if isinstance(error, MakegoodError):
@@ -62,7 +62,7 @@ def leaves(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
     ids: set[int] = set()
     while below:
         leaf, again = below.pop()
-        inner = carried(leaf)
+        inner = carried_errors(leaf)
         if not inner:
             yield leaf, again
         elif id(leaf) not in ids:
@@ -95,7 +95,7 @@ def _below(error: BaseException) -> Iterator[BaseException]:
         if id(cause) in ids:
             continue
         ids.add(id(cause))
-        inner = carried(cause)
+        inner = carried_errors(cause)
         # What was handled says something only if it is a verdict, a cause only if it has a text.
         says = isinstance(cause, Verdict) or (not in_handler and (member or bool(cause.args)))
         if not inner and says and not type(cause).__name__.endswith("RemoteTraceback"):

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.errors import ConfigError
 
 PACKAGE: Final = "the package tzdata"
@@ -84,7 +84,7 @@ def _remedy(name: str) -> str:
         return "this machine has no rules of time zones: pip install tzdata"
     # A name similar to an abbreviation may be hours away from it, as CEST from EST.
     is_abbreviation = name.isupper() and "/" not in name
-    hint = "" if is_abbreviation else meant(name, zoneinfo.available_timezones())
+    hint = "" if is_abbreviation else did_you_mean(name, zoneinfo.available_timezones())
     hint = hint or "write UTC, or a name such as Europe/Berlin"
     return (
         f"the zone rules {rules} have no such zone: {hint} (for a zone newer than these rules: "

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka import errors as kafka_errors
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import DAY, SystemClock
 from makegood.base.sizes import MIB
 from makegood.base.urls import parts_of
@@ -390,7 +390,7 @@ class _Session:
         finally:
             await end(self.consumer._client)  # noqa: SLF001 - there is no public way
             await asyncio.wait({stopping}, timeout=_LEAVE)
-            await cancelled(stopping)
+            await cancel_and_wait(stopping)
             await self.cluster.close()
 
 
@@ -651,7 +651,7 @@ async def _stop(producer: Any) -> None:
     await end(producer.client)
     stopping = asyncio.ensure_future(producer.stop())
     await asyncio.wait({stopping}, timeout=_LEAVE)
-    await cancelled(stopping)
+    await cancel_and_wait(stopping)
 
 
 def _delivery(record: Any, topic_id: str, mark: _Mark) -> Delivery:

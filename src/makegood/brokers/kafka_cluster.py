@@ -24,7 +24,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
-from makegood.base.urls import parts_of, scrubbed
+from makegood.base.urls import parts_of, scrub
 from makegood.brokers.kinds import Target
 from makegood.brokers.protocol import Requirements
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
@@ -489,7 +489,7 @@ def explain(fault: BaseException, target: Target, where: str) -> MakegoodError:
     """
     if isinstance(fault, MakegoodError):
         return fault
-    text = scrubbed(_text(fault), target.url)
+    text = scrub(_text(fault), target.url)
     for kinds, reason in _REASONS:
         if isinstance(fault, kinds):
             return ConfigError(f"{where}: {reason.format(text=text, name=target.name)}")

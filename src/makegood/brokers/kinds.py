@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 import msgspec
 
 from makegood.base.extras import optional
-from makegood.base.urls import masked, parts_of, scheme_of
+from makegood.base.urls import mask_url, parts_of, scheme_of
 from makegood.brokers.address import NAME, BrokerAddress
 from makegood.brokers.protocol import Answers, Reader, Requirement, Sender, Source
 from makegood.errors import ConfigError
@@ -146,7 +146,7 @@ class Target:
         """Its URL without passwords, tokens and keys."""
         if self.url.startswith(_CONNECTION_STRING):
             return self.url.removeprefix("Endpoint=").partition(";")[0]
-        return masked(self.url)
+        return mask_url(self.url)
 
 
 def targets_of(brokers: Mapping[str, str]) -> dict[str, Target]:

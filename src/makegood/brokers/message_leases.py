@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.protocol import Delivery, Requirement, next_batch
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
@@ -66,7 +66,7 @@ class MessageLeases:
     async def close(self) -> dict[str, str]:
         """Extend nothing more, and return the receipts of all."""
         task, self._task = self._task, None
-        await cancelled(task)
+        await cancel_and_wait(task)
         receipts = {name: lease.receipt for name, lease in self._messages.items()}
         self._messages.clear()
         return receipts
@@ -153,7 +153,7 @@ class LeasedSource(ABC):
 
     async def _interrupt(self, receiving: asyncio.Task[None]) -> dict[str, str]:
         """Cancel a call of ``_receive``. Return the receipts of what it received and nobody took."""
-        await cancelled(receiving)
+        await cancel_and_wait(receiving)
         return {}
 
     async def open(self) -> Sequence[Requirement]:

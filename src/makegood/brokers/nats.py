@@ -221,7 +221,7 @@ class NatsSource:
         while not intake.buffer:
             link.check()
             if intake.complaint:
-                raise link.lose(self._meant(intake.complaint))
+                raise link.lose(self._error_for(intake.complaint))
             if not intake.credit:
                 if has_asked and clock() >= end:
                     return []
@@ -265,7 +265,7 @@ class NatsSource:
             try:
                 await link.request(replies[-1], b"+ACK", timeout=_ANSWER)
             except failed.NoRespondersError:
-                raise link.lose(self._meant("Consumer Deleted")) from None
+                raise link.lose(self._error_for("Consumer Deleted")) from None
 
     async def refuse(self, delivery: Delivery, why: str) -> None:  # noqa: ARG002 - nobody there keeps it
         """Acknowledge it: JetStream has no dead letters, so that the caller has kept it."""
@@ -332,7 +332,7 @@ class NatsSource:
         self._link.check()
         return self._link
 
-    def _meant(self, complaint: str) -> BrokerUnavailableError | ConfigError:
+    def _error_for(self, complaint: str) -> BrokerUnavailableError | ConfigError:
         """Return the error for what the server says of a request for messages."""
         if complaint.startswith("Exceeded Max") and "Waiting" not in complaint:
             return ConfigError(
@@ -377,7 +377,7 @@ class NatsSource:
                 raise self._lose(link, ConfigError(f"{self.where}: {refusal}: {_NOT_ON}")) from None
             if refusal.code == _NO_CONSUMER:
                 if self._link is link:
-                    raise link.lose(self._meant(str(refusal))) from None
+                    raise link.lose(self._error_for(str(refusal))) from None
                 raise
             kind = BrokerUnavailableError if refusal.is_passing else ConfigError
             error = kind(f"{self.where}: NATS refuses {call}: {refusal}")

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from makegood.base.nats_client import NatsClient, NoTLSError, split_login
 from makegood.base.pacing import event_within
-from makegood.base.urls import scrubbed
+from makegood.base.urls import scrub
 from makegood.brokers.connection import BrokerConnection
 from makegood.brokers.kinds import Target, rights_command
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
@@ -180,7 +180,7 @@ class NatsConnection(BrokerConnection):
         if _VIOLATION not in text:
             return
         error = ConfigError(
-            f"{self.where}: NATS refuses it ({scrubbed(str(fault), self._target.url)}): {self._grant(text)}; "
+            f"{self.where}: NATS refuses it ({scrub(str(fault), self._target.url)}): {self._grant(text)}; "
             f"{rights_command(self._target, self.where)} prints all rights that makegood needs"
         )
         gates = [
@@ -208,7 +208,7 @@ class NatsConnection(BrokerConnection):
 
     def _meaning(self, fault: Exception) -> ConfigError | BrokerUnavailableError:
         """Separate what can never work from what may pass."""
-        text = scrubbed(str(fault) or type(fault).__name__, self._target.url)
+        text = scrub(str(fault) or type(fault).__name__, self._target.url)
         if any(word in text.lower() for word in _BARRED):
             return ConfigError(
                 f"{self.where}: NATS refuses the login ({text}): correct user and password in the settings"

@@ -23,7 +23,7 @@ from pamqp.exceptions import PAMQPException
 from pamqp.header import ContentHeader
 from yarl import URL
 
-from makegood.base.urls import parts_of, scheme_of, scrubbed
+from makegood.base.urls import parts_of, scheme_of, scrub
 from makegood.brokers.kinds import Target
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
@@ -106,7 +106,7 @@ def _host(place: str, port: int) -> tuple[str, int]:
 
 def problem(place: AmqpPlace, where: str, fault: BaseException | None) -> MakegoodError:
     """Return what a fault means: ``ConfigError`` for what no retry mends, else ``BrokerUnavailableError``."""
-    text = scrubbed(_text(fault), place.target.url).rstrip(".")
+    text = scrub(_text(fault), place.target.url).rstrip(".")
     match fault:
         case MakegoodError():
             return fault

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.sizes import MIB
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.connection import SendersConnection, opening
@@ -294,7 +294,7 @@ class RedisSource:
             await line.call("XGROUP", "CREATE", self._key, self._group, start)
         except CommandError as refusal:
             if refusal.code != "BUSYGROUP":
-                raise self._meant(refusal) from refusal
+                raise self._error_for(refusal) from refusal
 
     async def _tidy(self, line: RedisConnection, name: str) -> None:
         """Remove this consumer, or those that died long ago, if nothing is pending for them."""
@@ -318,16 +318,16 @@ class RedisSource:
         try:
             return await line.call(*words, timeout=timeout)
         except CommandError as refusal:
-            raise self._lose(self._meant(refusal)) from refusal
+            raise self._lose(self._error_for(refusal)) from refusal
         except (BrokerUnavailableError, ConfigError) as error:
             raise self._lose(error) from error
 
-    def _meant(self, refusal: CommandError) -> BrokerUnavailableError | ConfigError:
+    def _error_for(self, refusal: CommandError) -> BrokerUnavailableError | ConfigError:
         if refusal.code in ("NOGROUP", "UNBLOCKED"):
             return BrokerUnavailableError(
                 f"{self.where}: the stream, or its group {self._group!r}, is gone ({refusal})"
             )
-        return _meant(refusal, self.where)
+        return _error_for(refusal, self.where)
 
     def _lose(self, error: Any) -> Any:
         for line in (self._reads, self._line):
@@ -349,7 +349,7 @@ class RedisSource:
     async def _let_go(self) -> None:
         reading, keeping = self._reading, self._keeping
         self._reading = self._keeping = None
-        await cancelled(reading, keeping)
+        await cancel_and_wait(reading, keeping)
         lines = self._reads, self._line
         self._reads = self._line = None
         for line in lines:
@@ -407,7 +407,7 @@ class RedisSender:
             raise failed_send(where, fault, began=False) from fault
         except CommandError as refusal:
             if is_passing(refusal) or refusal.code in _ELSEWHERE:
-                reason = _meant(refusal, where)
+                reason = _error_for(refusal, where)
                 raise failed_send(where, reason, began=False) from reason
             raise RefusedTargetError(f"{where}: Redis does not take it ({refusal})") from refusal
         if entry is None:
@@ -512,7 +512,7 @@ async def _check(
     except ConfigError as fault:
         result.add("warning", f"The server cannot be checked: {fault}", grant(target, ["+info"]))
     except CommandError as refusal:
-        raise _meant(refusal, where) from refusal
+        raise _error_for(refusal, where) from refusal
     else:
         result.extend(_of_server(_info(info), where))
     missing = await _missing_rights(line, target, key, group)
@@ -522,7 +522,7 @@ async def _check(
     kind, left, stream = await line.calls([("TYPE", key), ("PTTL", key), ("XINFO", "STREAM", key)])
     for answer in (kind, left):
         if isinstance(answer, CommandError):
-            raise _meant(answer, where) from answer
+            raise _error_for(answer, where) from answer
     if kind == b"none":
         create = f"XGROUP CREATE {key} {group or 'GROUP'} $ MKSTREAM"
         result.add("error", f"There is no stream {key}", f"Correct the name, or create it: {create}")
@@ -572,7 +572,7 @@ def _of_server(info: dict[str, str], where: str) -> Requirements:
     return result
 
 
-def _meant(refusal: CommandError, where: str) -> BrokerUnavailableError | ConfigError:
+def _error_for(refusal: CommandError, where: str) -> BrokerUnavailableError | ConfigError:
     if is_passing(refusal):
         return BrokerUnavailableError(f"{where}: {refusal}")
     if refusal.code in _ELSEWHERE:

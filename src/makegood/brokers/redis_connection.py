@@ -20,7 +20,7 @@ from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from makegood.base.urls import parts_of, scrubbed
+from makegood.base.urls import parts_of, scrub
 from makegood.brokers.connection import BrokerConnection
 from makegood.brokers.kinds import Target, rights_command
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
@@ -220,7 +220,7 @@ def is_passing(refusal: CommandError) -> bool:
 def _text(fault: Exception, target: Target) -> str:
     text = str(fault) or ("no answer" if isinstance(fault, TimeoutError) else type(fault).__name__)
     code = _CODES.get(type(fault), "")
-    return scrubbed(code + text.removeprefix(code), target.url)
+    return scrub(code + text.removeprefix(code), target.url)
 
 
 def trim_of(target: Target) -> int:

@@ -26,7 +26,7 @@ from botocore import exceptions as failed
 from botocore.config import Config
 
 from makegood.base.daemon_threads import DaemonThreads
-from makegood.base.urls import scrubbed
+from makegood.base.urls import scrub
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.kinds import Target, check_each, is_elsewhere
 from makegood.brokers.message_leases import LeasedSource, MessageLeases, visibility_of
@@ -250,7 +250,7 @@ class SqsCalls:
 
     def clean(self, text: object) -> str:
         """Return a foreign text without the URL's secrets."""
-        return scrubbed(str(text), self.target.url)
+        return scrub(str(text), self.target.url)
 
     async def queue_url(self, queue: str) -> str:
         """Return a queue's URL. Raises ``ConfigError`` if there is none of that name."""

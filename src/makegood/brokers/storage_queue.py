@@ -29,7 +29,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
-from makegood.base.urls import scrubbed
+from makegood.base.urls import scrub
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.kinds import Target, check_each, is_elsewhere
 from makegood.brokers.message_leases import LeasedSource, MessageLeases, visibility_of
@@ -218,13 +218,13 @@ class QueueAccount:
 
     def config_error(self, text: str) -> ConfigError:
         """Return an error that names the broker, and shows no secret."""
-        return ConfigError(f"{self.where}: {scrubbed(text, self.target.url)}")
+        return ConfigError(f"{self.where}: {scrub(text, self.target.url)}")
 
     def text_of(self, fault: BaseException) -> str:
         """Return what a fault says, without the URL's secrets."""
         line = str(fault).partition("\n")[0] or type(fault).__name__
         code = code_of(fault)
-        return scrubbed(f"{code}: {line}" if code and code not in line else line, self.target.url)
+        return scrub(f"{code}: {line}" if code and code not in line else line, self.target.url)
 
     def requirements(self) -> list[Requirement]:
         """Return what is to be said of the way to the service."""

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
 from makegood.cli.context import Cli
@@ -104,7 +104,7 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
         return
     write = cli.out.text if bulk.dry_run else cli.note
     title = f"signal {bulk.signal}" if bulk.signal else bulk.kind
-    write(f"{title}: {counted(count, 'task')}{':' if sample else ''}")
+    write(f"{title}: {quantity(count, 'task')}{':' if sample else ''}")
     for view in sample:
         key = f"  key {view.key}" if view.key else ""
         write(
@@ -161,7 +161,7 @@ def on_all(cli: Cli, request: RequestedAct, send: Callable[[Client], Send] | Non
     if request.dry_run:
         return exits.DONE
     verb = f"send {request.signal} to" if request.signal else request.kind
-    if count and not request.yes and not cli.confirm(f"{verb} {counted(count, 'task')}?"):
+    if count and not request.yes and not cli.confirm(f"{verb} {quantity(count, 'task')}?"):
         cli.note("nothing was done")
         cli.out.result([])
         return exits.DONE
@@ -240,4 +240,4 @@ class _Progress:
         texts = [f"{counts[verdict]} {word}" for verdict, word in _OTHERWISE.items() if counts[verdict]]
         if counts["applied"]:
             texts.insert(0, bulk_progress(kind, states).text)
-        self._cli.note(f"{counted(len(outcomes), 'task')}: {'; '.join(texts) or 'nothing to do'}")
+        self._cli.note(f"{quantity(len(outcomes), 'task')}: {'; '.join(texts) or 'nothing to do'}")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.cli.context import lasting, with_options
 from makegood.client.client import Client
 from makegood.errors import ConfigError
@@ -116,7 +116,7 @@ async def unknown_names(client: Client, condition: Filter) -> list[str]:
         name = getattr(condition, field)
         if name is None or await client.find(Filter(**{field: name}, limit=1)):
             continue
-        hint = meant(name, await _recent_names(client, field))
+        hint = did_you_mean(name, await _recent_names(client, field))
         sentences.append(f"no task in this store {relation} {field} {name!r}{f'; {hint}' if hint else ''}")
     if condition.waits is not None and (hint := await _signal_meant(client, condition.waits)):
         sentences.append(f"no task waits for a signal {condition.waits!r}; {hint}")
@@ -132,7 +132,7 @@ async def _signal_meant(client: Client, name: str) -> str:
     for view in await client.find(Filter(limit=MOST_DETAILS)):
         detail = await client.store.tasks.detail(view.id)
         names |= set() if detail is None else detail.signal_types.keys()
-    return "" if name in names else meant(name, names)
+    return "" if name in names else did_you_mean(name, names)
 
 
 async def _recent_names(client: Client, field: str) -> set[str]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from makegood.base import ids
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.base.terminal_text import command
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
@@ -41,14 +41,14 @@ def clock(skew: float, round_trip: float) -> Finding:
     ('ok', 'warning', 'ok')
     """
     apart, side = abs(skew), "ahead of" if skew > 0 else "behind"
-    accuracy = f" (known to {shown(round_trip / 2)})"
+    accuracy = f" (known to {short_duration(round_trip / 2)})"
     if apart - round_trip / 2 < SKEW:
-        within = shown(max(apart, round_trip / 2))
+        within = short_duration(max(apart, round_trip / 2))
         return Finding("clock", "ok", f"the store's clock and this machine's agree within {within}")
     but = "times in logs and in the store do not match"
     if apart >= FAR:
         but = "signed webhooks and other services' tokens will be refused"
-    what = f"the store's clock is {shown(apart)} {side} this machine's{accuracy}: makegood judges nothing by it, but {but}"
+    what = f"the store's clock is {short_duration(apart)} {side} this machine's{accuracy}: makegood judges nothing by it, but {but}"
     remedy = "let both machines follow a time server (chrony, systemd-timesyncd)"
     return Finding("clock", "warning", what, remedy)
 
@@ -57,7 +57,7 @@ def latency(check: str, seconds: Sequence[float], most: float, remedy: str) -> F
     """Judge how long something took, by its median."""
     middle = sorted(seconds)[len(seconds) // 2]
     words = {"read": "a read of the store", "commit": "a durable commit"}
-    what = f"{words[check]} takes {shown(middle)} (median of {len(seconds)}, slowest {shown(max(seconds))})"
+    what = f"{words[check]} takes {short_duration(middle)} (median of {len(seconds)}, slowest {short_duration(max(seconds))})"
     return Finding(check, "ok", what) if middle < most else Finding(check, "warning", what, remedy)
 
 
@@ -75,7 +75,7 @@ def schema(status: SchemaStatus) -> Finding:
 def leading(view: LeaseView | None, supervisors: int) -> Finding:
     """Judge the lease under which one Supervisor leads; ``supervisors``: how many processes run one."""
     if view is not None and view.held:
-        what = f"{view.holder} leads in epoch {view.epoch}, {shown(view.remaining)} left"
+        what = f"{view.holder} leads in epoch {view.epoch}, {short_duration(view.remaining)} left"
         return Finding("leader", "ok", f"{what}; {supervisors} may lead")
     if view is not None and view.holder:
         what = f"nobody leads: the lease of {view.holder}, epoch {view.epoch}, is over"
@@ -91,20 +91,20 @@ def leading(view: LeaseView | None, supervisors: int) -> Finding:
 def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: TaskFigures) -> list[Finding]:
     """Judge whether there is somebody for what there is to do."""
     roles = [role for view in alive for role in view.info.roles]
-    summary = ", ".join(counted(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
+    summary = ", ".join(quantity(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
     remedy = "" if alive else "`makegood run APP`, or a process for each role"
     results = [Finding("processes", "ok" if alive else "note", f"running: {summary}", remedy)]
     pending = sum(
         n for (_, _, state), n in figures.tasks.items() if state not in ("error", "sleeping", "queued")
     )
     if pending and "scheduler" not in roles:
-        what = f"{counted(pending, 'task')} under way or waiting, and no scheduler runs"
+        what = f"{quantity(pending, 'task')} under way or waiting, and no scheduler runs"
         results.append(Finding("processes", "error", what, "`makegood scheduler`, or `makegood run APP`"))
     agents = {info.agent for view in alive for info in view.info.agents}
     for agent, (depth, oldest) in sorted(figures.queues.items()):
         if agent not in agents:
             app, _, name = agent.partition("/")
-            what = f"{counted(depth, 'request')} for {agent}, the oldest for {shown(oldest)}, and no process runs it"
+            what = f"{quantity(depth, 'request')} for {agent}, the oldest for {short_duration(oldest)}, and no process runs it"
             start = command(["agent"], [f"MODULE:{app}", name])
             results.append(
                 Finding("agents", "error", what, f"{start}{', or ' if start else ''}`makegood run`")
@@ -169,7 +169,7 @@ def orphans(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding:
     """
     if not tasks:
         return Finding("orphans", "ok", "every task under way has a request, a timer or a live scheduler")
-    count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
+    count = f"{most} or more tasks" if len(tasks) >= most else quantity(len(tasks), "task")
     sample = ", ".join(ids.show(task) for task in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
     what = f"{count} under way without a request, a timer or a live scheduler: {sample}"
     if not has_scheduler:
@@ -198,14 +198,16 @@ def late_starts(tasks: Sequence[tuple[int, float]], most: int, alive: Sequence[N
     """
     if not tasks:
         return []
-    count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
+    count = f"{most} or more tasks" if len(tasks) >= most else quantity(len(tasks), "task")
     sample = ", ".join(ids.show(task) for task, _ in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
-    what = f"{count} should have begun, the first {shown(tasks[0][1])} ago, and still sleep: {sample}"
+    what = (
+        f"{count} should have begun, the first {short_duration(tasks[0][1])} ago, and still sleep: {sample}"
+    )
     schedulers = [view.info for view in alive if "scheduler" in view.info.roles]
     if not schedulers:
         what += "; no scheduler runs"
         return [Finding("sleepers", "error", what, "`makegood scheduler`, or `makegood run APP`")]
-    what += f"; {counted(len(schedulers), 'scheduler')} with {counted(sum(info.held for info in schedulers), 'task')} in hand"
+    what += f"; {quantity(len(schedulers), 'scheduler')} with {quantity(sum(info.held for info in schedulers), 'task')} in hand"
     remedy = "if they have max_tasks in hand, start another scheduler; if not, look at their logs, wake the tasks with `makegood task wake ID`, and please report it"
     return [Finding("sleepers", "warning", what, remedy)]
 
@@ -231,9 +233,7 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
     for view in queues:
         if not view.waiting or view.taken or view.oldest is None or view.oldest < UNREAD:
             continue
-        waits = (
-            f"{counted(view.waiting, 'message')} in queue {view.queue}, the oldest for {shown(view.oldest)}"
-        )
+        waits = f"{quantity(view.waiting, 'message')} in queue {view.queue}, the oldest for {short_duration(view.oldest)}"
         what = f"{waits}, and nobody receives them" + ("" if view.read else "; none was ever received")
         remedy = "check the queue's name, and that its reader runs"
         if see := command(["queue", "list"], [view.queue]):

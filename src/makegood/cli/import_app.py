@@ -69,7 +69,7 @@ def _load(text: str, kind: type[T], what: str) -> T:
         kind_found = with_article(type(value).__name__)
         state = "does not exist" if value is None else f"is not {what} but {kind_found}"
         raise click.BadParameter(
-            f"{text!r}: {attribute} {state}{_meant(module, attribute) or _candidates(module, kind, name)}"
+            f"{text!r}: {attribute} {state}{_module_hint(module, attribute) or _candidates(module, kind, name)}"
         )
     return value
 
@@ -79,7 +79,7 @@ def _candidates(module: ModuleType, kind: type, name: str) -> str:
     return f"; {name} has {', '.join(f'{name}:{n}' for n in names)}" if names else ""
 
 
-def _meant(module: ModuleType, attribute: str) -> str:
+def _module_hint(module: ModuleType, attribute: str) -> str:
     """Return a hint: the module of a package that has ``attribute``, or that name; "" without one.
 
     The modules are read, not imported: one may be a program.

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.cli.context import Cli
 from makegood.cli.render.output import mask
 from makegood.client.remedies import remedies
@@ -33,7 +33,7 @@ def lines(cli: Cli, detail: TaskDetail) -> list[str]:
     left = steps[MOST:]
     commands = [(spelt(cli, remedy.words), remedy.means) for remedy in choices if remedy.step not in left]
     width = max(len(command) for command, _ in commands)
-    ending = [f"  ... and settle {counted(len(left), 'more step')}, such as {left[0]}"] if left else []
+    ending = [f"  ... and settle {quantity(len(left), 'more step')}, such as {left[0]}"] if left else []
     return [
         "what can be done:",
         *(f"  {command:<{width}}  # {means}" for command, means in commands),

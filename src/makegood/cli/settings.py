@@ -22,7 +22,7 @@ from typing import get_args
 from makegood.base.durations import AS_TEXT, Duration, seconds
 from makegood.base.host_port import host_and_port
 from makegood.base.postgres_target import with_tls
-from makegood.base.private_files import secret_in, trusted
+from makegood.base.private_files import check_trusted, secret_in
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address
 from makegood.brokers.kinds import targets_of
@@ -364,7 +364,7 @@ def _from_files(folder: Path) -> tuple[str, dict[str, object]]:
 def _if_trustworthy(file: Path, values: dict[str, object]) -> dict[str, object]:
     """Return what a file says, if it says anything and only this user or root can have written it."""
     if values:
-        trusted(file)
+        check_trusted(file)
     return values
 
 

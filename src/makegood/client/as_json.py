@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from makegood.base import ids
 from makegood.base.clock import iso
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
 from makegood.model import notices
@@ -244,7 +244,7 @@ def circuit(info: AgentInfo) -> str | None:
     ('open, 12s', None)
     """
     if info.circuit == "open":
-        return f"open, {shown(info.reset)}"
+        return f"open, {short_duration(info.reset)}"
     if info.circuit == "release":
         return f"release {info.most}/{info.slots}"
     return info.circuit or None

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from makegood.base.contexts import bare_context
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.errors import MakegoodError, StoreUnavailableError
 
 log = logging.getLogger("makegood.queues")
@@ -69,7 +69,12 @@ class LeaseKeeper:
             except MakegoodError:  # the client was closed
                 return
             if n == TIMES:
-                log.warning(text, self._subject, shown(self._lease), shown(self._lease * self._most / TIMES))
+                log.warning(
+                    text,
+                    self._subject,
+                    short_duration(self._lease),
+                    short_duration(self._lease * self._most / TIMES),
+                )
             await asyncio.sleep(self._lease / TIMES)
         log.error(
             "%s is redelivered soon, although its receiver still works on it: raise lease=", self._subject

@@ -18,9 +18,9 @@ import msgspec
 from makegood.base import ids
 from makegood.base.arguments import checked_count
 from makegood.base.contexts import bare_context, within
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.base.pacing import event_within
-from makegood.base.text import hostname, kept, refuse_unstorable
+from makegood.base.text import hostname, refuse_unstorable, storable_text
 from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import RecentTasks
 from makegood.errors import ActRefusedError, ConfigError, WaitExpiredError
@@ -192,7 +192,7 @@ class Acts:
             if entry.verdict == "applied" and entry.act != act:
                 why = f" ({entry.why})" if entry.why else ""
                 ago = max(0.0, await self._opened_store.store.now() - entry.at)
-                return f"; the last act on it: {entry.kind} by {entry.who}{why}, {shown(ago)} ago"
+                return f"; the last act on it: {entry.kind} by {entry.who}{why}, {short_duration(ago)} ago"
         return ""
 
 
@@ -209,4 +209,4 @@ def _user() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"
-    return f"{kept(user)}@{hostname()}"
+    return f"{storable_text(user)}@{hostname()}"

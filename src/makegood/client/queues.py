@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.contexts import bare_context, within
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.base.pacing import Pauses, event_within
 from makegood.base.text import hostname, refuse_unstorable
 from makegood.brokers import KINDS, address_of
@@ -213,7 +213,7 @@ class Queue:
                 log.warning(
                     "message %s of queue %s, delivery %d, is not this receiver's any more: it took longer than its lease of %s and was "
                     "redelivered, or it was settled before; raise lease=, or call extend() meanwhile",
-                    message.id, self.name, message.tries, shown(self._lease),
+                    message.id, self.name, message.tries, short_duration(self._lease),
                 )  # fmt: skip
         return all(ours)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.clock import Clock
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import TaskIdSource
 from makegood.base.text import refuse_unstorable
@@ -94,7 +94,7 @@ class ScheduleAccess:
             prefix, _, rest = name.partition("/")
             views = await schedules.views(1, prefix, rest)
         if not views:
-            similar = meant(
+            similar = did_you_mean(
                 name.rpartition("/")[2], [view.name for view in await schedules.views(_SIMILAR, app)]
             )
             raise ScheduleNotFoundError(

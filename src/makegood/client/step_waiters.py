@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.pacing import Pauses, event_within
 from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import missing
@@ -50,7 +50,7 @@ class StepWaiters:
 
     async def close(self) -> None:
         """Stop looking. Callers that still wait get a ``ClosedError``."""
-        await cancelled(self._watcher)
+        await cancel_and_wait(self._watcher)
         self._watcher = None
         for step in tuple(self._waiting):
             text = "the client was closed while a step of this task was waited for; the task continues"

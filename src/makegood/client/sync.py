@@ -191,7 +191,7 @@ class SyncClient:
         self._is_closed = True
         client, self._client = self._client, None
         try:
-            if client is not None and not self._loop.forked:
+            if client is not None and not self._loop.is_forked:
                 self._loop.run(client.close, None)
         finally:
             self._loop.stop()

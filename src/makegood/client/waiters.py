@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from makegood.base import ids
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock
 from makegood.base.contexts import HomeLoop
 from makegood.base.deadline_timer import Alarm
@@ -114,7 +114,7 @@ class Waiters:
 
     async def close(self) -> None:
         """Stop looking. Who still waits gets a ``ClosedError``."""
-        await cancelled(self._watcher)
+        await cancel_and_wait(self._watcher)
         self._watcher = None
         self._alarm.stop()
         text = "the client was closed while this task was waited for; the task continues"

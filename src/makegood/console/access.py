@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 
 from makegood.base.clock import Clock
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.console.options import ConsoleOptions
 from makegood.console.private_state import logouts, token_of
 from makegood.console.proxies import TrustedProxies, is_local
@@ -128,7 +128,7 @@ class Access:
             raise Denied(400, "Two users", text)
         if names and (name := names[0].strip()):
             account = self.users.get(name)
-            return self._as(kept(name), account.role if account is not None else self._role)
+            return self._as(storable_text(name), account.role if account is not None else self._role)
         if self.authenticates:
             if (authorization := request.headers.get("authorization", "")).lower().startswith("basic "):
                 return await self._by_password(authorization, origin)
@@ -228,7 +228,7 @@ class Access:
         if user is None:
             return None
         role = self._role or "viewer" if access is None else await _await_if_awaitable(access(user))
-        return self._as(kept(str(user)), None if role is None else role_of(role, "resolve_access"))
+        return self._as(storable_text(str(user)), None if role is None else role_of(role, "resolve_access"))
 
     def _as(self, name: str, role: Role | None) -> Visitor:
         if role is None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from makegood.base.counts import counted
-from makegood.base.text import kept
+from makegood.base.counts import quantity
+from makegood.base.text import storable_text
 from makegood.client import signals
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
@@ -84,7 +84,7 @@ class TaskActs:
                 count += 1
             except (ActRefusedError, AlertNotFoundError) as failure:
                 refusals.append(str(failure))
-        title = f"{counted(count, 'alert')} acknowledged" if count else "Refused"
+        title = f"{quantity(count, 'alert')} acknowledged" if count else "Refused"
         outcome = ActOutcome(
             "need" if refusals else "ok", title, "; ".join(refusals[:5]), "/alerts", 200 if count else 409
         )
@@ -114,7 +114,7 @@ async def task_of(visit: Visit) -> TaskView:
 
 def who_of(visit: Visit) -> str:
     """Return who acts, as the audit keeps it."""
-    return kept(visit.visitor.name)
+    return storable_text(visit.visitor.name)
 
 
 def why_of(visit: Visit, *, mandatory: bool = False) -> str:
@@ -123,7 +123,7 @@ def why_of(visit: Visit, *, mandatory: bool = False) -> str:
     if mandatory and not reason:
         text = "Say how you know: the audit keeps it with your name."
         raise Denied(400, "A reason is needed", text, field="reason")
-    return kept(reason)
+    return storable_text(reason)
 
 
 def _act_outcome(title: str, label: str, back: str, answer: Answer) -> ActOutcome:

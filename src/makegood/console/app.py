@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.client.client import Client
 from makegood.client.operators import under_request
 from makegood.console.access import (
@@ -426,8 +426,8 @@ class ConsoleApp:
         """Answer with a task's page whose payloads are whole, once; the audit keeps the look."""
         task = visit.client.task(visit.params["id"])
         await task_of(visit)
-        reason = kept(visit.field("reason"))
-        act = visit.client.acts.new(kept(visit.visitor.name), reason)
+        reason = storable_text(visit.field("reason"))
+        act = visit.client.acts.new(storable_text(visit.visitor.name), reason)
         await visit.client.store.alerts.looked(
             act, task.number, "its inputs and results, secret values included"
         )

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.contexts import home_context
 from makegood.base.pacing import event_within
 from makegood.base.sizes import KIB
@@ -259,7 +259,7 @@ class LivePages:
     async def close(self) -> None:
         """Wait until nobody looks any more."""
         self.end()
-        await cancelled(self.looking)
+        await cancel_and_wait(self.looking)
 
     async def _look_on(self) -> None:
         """Look at the pages for as long as somebody watches one."""
@@ -324,7 +324,7 @@ class EventStream(Response):
                 try:
                     await self._send_all(stream, send, departure)
                 finally:
-                    await cancelled(departure)
+                    await cancel_and_wait(departure)
             if not stream.ended:
                 with contextlib.suppress(OSError):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})

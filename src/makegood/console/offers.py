@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.client.remedies import allowed_commands
 from makegood.console.in_place import Undoing, undo_preview
 from makegood.console.signal_forms import FormField, fields_of
@@ -141,9 +141,9 @@ def _name(detail: TaskDetail) -> str:
 
 def _effects(detail: TaskDetail, previews: Sequence[Undoing]) -> str:
     if detail.tally is not None:
-        return f"what is left of {counted(detail.count(*TOUCHED), 'step')}"
+        return f"what is left of {quantity(detail.count(*TOUCHED), 'step')}"
     count = sum(preview.count for preview in previews if preview.turn)
-    return counted(count, "effect") if count else "nothing"
+    return quantity(count, "effect") if count else "nothing"
 
 
 def _cancel(detail: TaskDetail) -> ActOffer:

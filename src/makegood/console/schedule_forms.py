@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.client.schedules import ScheduleHandle
 from makegood.console.acts import who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
@@ -58,12 +58,12 @@ async def _backfill(schedule: ScheduleHandle, visit: Visit) -> ActOutcome:
         wanted.since, wanted.until, limit=wanted.limit, why=why_of(visit), who=who_of(visit)
     )
     new = sum(task.created for task in tasks)
-    others = f" {counted(len(tasks) - new, 'moment')} had a task already." if len(tasks) > new else ""
+    others = f" {quantity(len(tasks) - new, 'moment')} had a task already." if len(tasks) > new else ""
     if not new:
         return ActOutcome(
             "doubt", f"Nothing to do: {schedule.name}", others.strip() or "No moment is in this range.", BACK
         )
-    text = f"{counted(new, 'task')} {'is' if new == 1 else 'are'} submitted.{others}"
+    text = f"{quantity(new, 'task')} {'is' if new == 1 else 'are'} submitted.{others}"
     condition = Filter(app=schedule.app, attributes={ATTRIBUTE: Exact(schedule.name)})
     return ActOutcome(
         "ok", f"Backfilled: {schedule.name}", text, f"/tasks?{urlencode({'q': text_of(condition)})}"

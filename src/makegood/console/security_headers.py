@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 
 from makegood.base.clock import Clock
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.console.visits import Whence
 
 log = logging.getLogger("makegood.console.access")
@@ -64,7 +64,7 @@ class AccessLog:
         payloads.
         """
         milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
-        texts = {name: kept(value[:_LONGEST]) for name, value in fields.items()}
+        texts = {name: storable_text(value[:_LONGEST]) for name, value in fields.items()}
         log.info(
             "%s %s: %d", texts.get("method", ""), ascii(texts.get("path", ""))[1:-1], status,
             extra={"event": "request", "status": status, "milliseconds": milliseconds, **texts},

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.durations import brief
 from makegood.console.attempts import Course
 from makegood.errors import StoreError
@@ -116,18 +116,18 @@ def verdict_of(detail: TaskDetail, course: Course, *, has_scheduler: bool = True
 def _processed_verdict(detail: TaskDetail, course: Course) -> TaskVerdict:
     start = course.began.get(detail.task.submission, detail.task.created)
     end = detail.task.ended if detail.task.ended is not None else start
-    title = f"Processed: {counted(detail.count('done'), 'step')} done in {brief(max(0.0, end - start))}"
+    title = f"Processed: {quantity(detail.count('done'), 'step')} done in {brief(max(0.0, end - start))}"
     return _verdict("processed", title, "Nothing more will happen.")
 
 
-def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
+def _undone_verdict(detail: TaskDetail, course: Course) -> TaskVerdict:
     final = [step.name for step in detail.steps if step.stands and step.no_return]
     harmless = [step.name for step in detail.steps if step.stands and not step.no_return]
     case = "undone" if final else "undone, clean"
     if detail.tally is not None and (count := detail.count("kept")):
         case = "undone"
         title = (
-            f"Undone; {counted(count, 'effect')} {_is(count)} still in place, harmless or without a way back"
+            f"Undone; {quantity(count, 'effect')} {_is(count)} still in place, harmless or without a way back"
         )
     elif final:
         title = f"Undone, but {join_names(final)} cannot be undone and {_is(len(final))} still in place"
@@ -145,7 +145,7 @@ def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
     took = ""
     if undos and any(step.state == "undone" for step in detail.steps):
         span = max(end for _, end in undos) - min(start for start, _ in undos)
-        effects = counted(detail.count("undone"), "effect")
+        effects = quantity(detail.count("undone"), "effect")
         took = f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order."
     cause = cause_sentence(detail.task.cause, course.cause)
     rest = "Nothing more will happen, and nobody is needed."
@@ -159,7 +159,7 @@ def _reason_of_failed_undo(step: StepView, course: Course) -> str:
     ]
     if attempts and attempts[-1].kind in ("permanent", "refused"):
         return f"The service refused for good: “{step.error}”."
-    times = f" after {counted(len(attempts), 'attempt')}" if attempts else ""
+    times = f" after {quantity(len(attempts), 'attempt')}" if attempts else ""
     return f"makegood gave up{times}; the last one ended with “{step.error}”."
 
 
@@ -259,7 +259,7 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
             "unclaimed", f"{join_names(names)} {_is(len(names))} waiting for a free slot of {agents}"
         )
     ahead = detail.count("waiting")
-    text = f"{counted(ahead, 'step')} to come." if ahead else "Then the task ends."
+    text = f"{quantity(ahead, 'step')} to come." if ahead else "Then the task ends."
     others = detail.count("running") - len(running)
     return _verdict("processing", f"{join_names(names, more=others)} {_is(len(names))} running", text)
 
@@ -294,7 +294,9 @@ def _after(detail: TaskDetail, step: StepView, policy: Policy) -> list[str]:
             break
         waits.append(policy.wait if choice == "retry" else policy.extended)
     kinds = dict.fromkeys(map(brief, waits))
-    tries = [f"{counted(len(waits), 'more try', 'more tries')}, after {' and '.join(kinds)}"] if waits else []
+    tries = (
+        [f"{quantity(len(waits), 'more try', 'more tries')}, after {' and '.join(kinds)}"] if waits else []
+    )
     if policy.then == "hold":
         return [*tries, "then makegood holds the task for you"]
     try:
@@ -325,7 +327,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
         title = f"Undoing, once {join_names(waiting)} {_is(len(waiting))} answered"
     ahead = ""
     if detail.tally is not None:
-        ahead = f"To come: at most {counted(detail.count('done', 'in_doubt'), 'step')}."
+        ahead = f"To come: at most {quantity(detail.count('done', 'in_doubt'), 'step')}."
     elif left := [preview for preview in undo_order(detail) if preview.step.state != "undoing"]:
         ahead = f"To come: {_effects(left)}."
     cause = cause_sentence(detail.task.cause, course.cause)
@@ -333,7 +335,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 
 _AT = {
-    "pending": _pending, "sleeping": _sleeping, "queued": _queued_verdict, "processing": _processing, "processed": _processed_verdict, "undoing": _undoing, "undone": _undone,
+    "pending": _pending, "sleeping": _sleeping, "queued": _queued_verdict, "processing": _processing, "processed": _processed_verdict, "undoing": _undoing, "undone": _undone_verdict,
     "error": _error,
 }  # fmt: skip
 
@@ -346,7 +348,7 @@ def _effects(previews: Sequence[Preview]) -> str:
     turns = [preview.turn for preview in previews if not preview.stays]
     if not turns:
         return "no effect"
-    return f"{counted(len(turns), 'effect')} in {counted(len(set(turns)), 'turn')}"
+    return f"{quantity(len(turns), 'effect')} in {quantity(len(set(turns)), 'turn')}"
 
 
 def _is(count: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from makegood.base.arguments import unknown
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.base.ids import checked_name
 from makegood.base.service_keys import checked_form, length_of, longest_key
 from makegood.declare.outcomes import NOTHING
@@ -68,8 +68,8 @@ class Terms:
         if lasts > keeps:
             waits, tries = lasts - (recover.threshold + 2) * within, recover.threshold + 2
             raise DefinitionError(
-                f"{where}: recover={recover!r} makes {tries} attempts of {shown(within)} and waits {shown(waits)} between them, "
-                f"{shown(lasts)} in all, and the service keeps a key for {shown(keeps)}: makegood would not send the last ones. Pass a "
+                f"{where}: recover={recover!r} makes {tries} attempts of {short_duration(within)} and waits {short_duration(waits)} between them, "
+                f"{short_duration(lasts)} in all, and the service keeps a key for {short_duration(keeps)}: makegood would not send the last ones. Pass a "
                 f"lower threshold or shorter waits; without recover= the default is shortened to fit"
             )
         return recover

@@ -11,7 +11,7 @@ from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
 from makegood.base.extras import optional
 from makegood.base.private_files import secret_in
-from makegood.base.urls import parts_of, path_hint, scheme_hint, scheme_of, scrubbed
+from makegood.base.urls import parts_of, path_hint, scheme_hint, scheme_of, scrub
 from makegood.election.protocol import OpenLeases
 from makegood.errors import ConfigError
 
@@ -117,5 +117,5 @@ def _verify(url: str, kind: LeaseStoreKind) -> None:
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
     if unknown:
         parameters = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
-        complaint = scrubbed(f"this store has no parameter {unknown[0]!r}", url)
+        complaint = scrub(f"this store has no parameter {unknown[0]!r}", url)
         raise ConfigError(f"{complaint}: write {kind.form}; {parameters}")

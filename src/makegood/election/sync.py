@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.contexts import fresh, home_context, start_thread
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
@@ -311,7 +311,7 @@ class SyncElection:
 
 async def _cancel_all() -> None:
     """Cancel the calls that other threads wait for, and wait for their end."""
-    await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    await cancel_and_wait(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
 
 async def _end_generators() -> None:

@@ -64,18 +64,18 @@ async def post(
         async with asyncio.timeout(timeout):
             answer = await _exchange(await _connect(to, await find(), tls), _request_bytes(to, message))
     except TimeoutError:
-        raise DeliveryError(f"{to.shown} did not answer within {timeout:g} s", status=0) from None
+        raise DeliveryError(f"{to.origin} did not answer within {timeout:g} s", status=0) from None
     except OSError as fault:
         raise DeliveryError(
-            f"{to.shown} cannot be reached: {type(fault).__name__}: {fault}", status=0
+            f"{to.origin} cannot be reached: {type(fault).__name__}: {fault}", status=0
         ) from fault
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, _OddAnswerError) as odd:
         raise DeliveryError(
-            f"{to.shown} cannot be reached: its answer is not one of HTTP/1.1", status=0
+            f"{to.origin} cannot be reached: its answer is not one of HTTP/1.1", status=0
         ) from odd
     if not 200 <= answer.status < 300:
         raise DeliveryError(
-            f"{to.shown} answered {answer.status}", status=answer.status, retry_after=answer.retry_after
+            f"{to.origin} answered {answer.status}", status=answer.status, retry_after=answer.retry_after
         )
 
 
@@ -106,7 +106,7 @@ def _request_bytes(to: WebhookAddress, message: WebhookMessage) -> bytes:
     lines = [f"POST {to.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if not all(line.isascii() and line.isprintable() for line in lines):
         raise DeliveryError(
-            f"{to.shown}: the message's id is not printable ASCII: {message.id!r:.60}", status=0
+            f"{to.origin}: the message's id is not printable ASCII: {message.id!r:.60}", status=0
         )
     return "\r\n".join([*lines, "", ""]).encode() + message.body
 
@@ -119,7 +119,7 @@ async def _connect(to: WebhookAddress, addresses: Sequence[str], tls: ssl.SSLCon
             return await asyncio.open_connection(at, to.port, ssl=tls, server_hostname=name, limit=MOST_HEAD)
         except OSError as fault:
             last_fault = fault
-    raise last_fault or DeliveryError(f"{to.shown} has no address", status=0)
+    raise last_fault or DeliveryError(f"{to.origin} has no address", status=0)
 
 
 async def _exchange(connection: _Connection, request: bytes) -> _Answer:

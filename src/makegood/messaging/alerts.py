@@ -17,7 +17,7 @@ import msgspec
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import iso
 from makegood.base.webhook_signature import TIMEOUT
 from makegood.errors import DeliveryError
@@ -78,7 +78,7 @@ class AlertSender(Actor):
         try:
             await asyncio.gather(*tasks)
         finally:
-            await cancelled(*tasks)
+            await cancel_and_wait(*tasks)
 
     async def _repeat(self, turn: Callable[[], Awaitable[bool]]) -> None:
         setbacks = Setbacks("alert sender", self._store.alerts, self._rng)

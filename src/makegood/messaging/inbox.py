@@ -26,7 +26,7 @@ from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.base.contexts import fresh, home_context, within
 from makegood.base.daemon_threads import DaemonThreads
-from makegood.base.durations import retry_after, shown
+from makegood.base.durations import retry_after, short_duration
 from makegood.base.pacing import event_within
 from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import words
@@ -148,7 +148,7 @@ class Acceptor:
             except TimeoutError as late:
                 if limit.expired():
                     raise TimeoutError(
-                        f"{inbox.where} took longer than {shown(inbox.lease * _SHARE)}, four fifths of its lease: raise lease= at the inbox"
+                        f"{inbox.where} took longer than {short_duration(inbox.lease * _SHARE)}, four fifths of its lease: raise lease= at the inbox"
                     ) from late
                 raise
         if tx.caller.blocks:  # its transaction keeps every other receiver away
@@ -314,7 +314,7 @@ class _Reader:
         except _LostError:
             log.warning(
                 "message %s of %s belongs to another process by now: it took longer than its lease of %s; nothing that it wrote was kept",
-                message.id, self.inbox.where, shown(self.inbox.lease),
+                message.id, self.inbox.where, short_duration(self.inbox.lease),
             )  # fmt: skip
         except StoreUnavailableError as away:
             log.warning(

@@ -24,7 +24,7 @@ from typing import Final, Self
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock
 from makegood.base.durations import retry_after
 from makegood.base.ids import show
@@ -321,7 +321,7 @@ class Notifier(Actor):
                 await event_within(self._wake, await setbacks.turn(self.turn, log, away))
         finally:
             stop()
-            await cancelled(*self.posts)
+            await cancel_and_wait(*self.posts)
             self.posts.clear()
             await self.delivery.receivers.close()
             await self.delivery.poster.close()

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock
 from makegood.base.text import without_backticks, words
 from makegood.brokers import KINDS, MissingPlaceError, RefusedTargetError
@@ -240,7 +240,7 @@ class Receivers:
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        await cancelled(*self.probes.values())
+        await cancel_and_wait(*self.probes.values())
 
     # What is kept
 

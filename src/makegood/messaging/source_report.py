@@ -7,7 +7,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from makegood.base.clock import Clock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.text import without_backticks
 from makegood.brokers import BrokerAddress, Delivery, Requirement, Source
 from makegood.errors import ConfigError, MakegoodError
@@ -86,7 +86,7 @@ class SourceReport:
         delivery, why = refusals[-1]
         latest = without_backticks(f"{delivery.id or 'without an id'}: {why}")
         text = (
-            f"{counted(self._info.refused + len(refusals), 'message')} of {self._name} could not be taken since this process began, and went to "
+            f"{quantity(self._info.refused + len(refusals), 'message')} of {self._name} could not be taken since this process began, and went to "
             f"{keeper}; the latest, {latest}"
         )
         return self._alert("source_refused", text)

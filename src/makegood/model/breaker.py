@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.errors import ConfigError
 from makegood.model.blame import CallingStep, Evidence
 
@@ -221,5 +221,5 @@ class Circuit:
         'closed'
         """
         if self.state == "open":
-            return f"open, {shown(self.remaining(now))}"
+            return f"open, {short_duration(self.remaining(now))}"
         return f"release {self._most}/{self._size}" if self.state == "release" else self.state

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
@@ -180,12 +180,12 @@ def describe(plan: StepPlan) -> str:
         return plan.kind
     if plan.kind == "fail":
         return f"fail: {value}"
-    return f"sleep {shown(value) if isinstance(value, float) else f'until {value}'}"
+    return f"sleep {short_duration(value) if isinstance(value, float) else f'until {value}'}"
 
 
 def _length(text: str) -> str:
     try:
-        return shown(float(text))
+        return short_duration(float(text))
     except ValueError:  # of another version
         return "?"
 

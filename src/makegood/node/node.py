@@ -17,7 +17,7 @@ from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
 from makegood.base import durations, process_identity
 from makegood.base.arguments import judge_calls
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.contexts import HomeLoop
 from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
@@ -102,7 +102,7 @@ class _Running:
 
     async def cancel(self) -> None:
         """End all actors."""
-        await cancelled(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         self._tasks.clear()
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
@@ -284,7 +284,7 @@ class Node:
         if ran and failure is None:
             first_line = {"event": "draining", **about, "limit": limit}
             text = "draining %s: %s; what runs has up to %s"
-            log.info(text, roles, why, durations.shown(limit), extra=first_line)
+            log.info(text, roles, why, durations.short_duration(limit), extra=first_line)
         self._phase, self._running.ending = "draining", True
         if failure is None:
             try:
@@ -300,7 +300,7 @@ class Node:
         if ran:
             took = now() - began
             last_line = {"event": "stopped", **about, "seconds": round(took, 3)}
-            log.info("stopped %s after %s: %s", roles, durations.shown(took), why, extra=last_line)
+            log.info("stopped %s after %s: %s", roles, durations.short_duration(took), why, extra=last_line)
 
     async def supervise_once(self, wait: float | None = None) -> Pass | None:
         """Take the Supervisor's lease, watch one interval, make one pass, and release the lease.

@@ -41,7 +41,7 @@ class SyncNode:
         """Return the node that runs in this process; None before ``start``, after ``stop``, and in a forked
         child.
         """
-        return None if self._loop.forked else self._node
+        return None if self._loop.is_forked else self._node
 
     def start(self) -> None:
         """Start the node on a background loop; a forked child starts one of its own. See ``Node.start``.

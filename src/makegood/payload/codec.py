@@ -21,7 +21,7 @@ import msgspec
 from msgspec import inspect as kinds
 
 from makegood.base.sizes import PAYLOAD_LIMIT
-from makegood.base.text import said, words
+from makegood.base.text import error_text, words
 from makegood.errors import ConfigError, DefinitionError, MakegoodError, PayloadError
 from makegood.payload.annotations import DEFINE
 from makegood.payload.missing_defaults import completer, parts
@@ -271,7 +271,7 @@ def decode(data: bytes, annotation: Any, subject: str = "the value") -> Any:
 def misfit(wrong: Exception) -> str:
     """Return what is wrong and where, without the value, which does not belong in logs."""
     if isinstance(wrong, msgspec.MsgspecError):
-        return _SHOWN_VALUE.sub(r"\1", said(wrong))
+        return _SHOWN_VALUE.sub(r"\1", error_text(wrong))
     return words(wrong, named=True)
 
 
@@ -462,7 +462,7 @@ def _unfit(wrong: Exception, subject: str) -> PayloadError:
     text = (
         f"it is nested too deeply, or holds itself ({wrong})"
         if isinstance(wrong, RecursionError)
-        else said(wrong)
+        else error_text(wrong)
     )
     if text.startswith(("Encoding objects of type", "Only dicts with")):
         text = f"{text}: {_KINDS}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.payload.codec import UNREADABLE
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -108,7 +108,7 @@ class _Check:
         if parts and "additionalProperties" not in node:
             for name in value:
                 if name not in parts:
-                    hint = meant(name, list(parts)) or f"there are {', '.join(parts)}"
+                    hint = did_you_mean(name, list(parts)) or f"there are {', '.join(parts)}"
                     return f"{prefix}{name} is unknown; {hint}"
         return ""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect as kinds
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.errors import PayloadError
 from makegood.payload.pydantic_models import is_model
 
@@ -35,7 +35,7 @@ def refuse_unknown(value: Any, annotation: Any, subject: str) -> None:
     makegood.errors.PayloadError: the input lines[0]: unknown field 'skuu'; did you mean 'sku'?
     """
     for place, name, names in _unknown(value, _kind(annotation), ""):
-        hint = meant(name, names) or f"its fields are {', '.join(names[:_NAMED])}"
+        hint = did_you_mean(name, names) or f"its fields are {', '.join(names[:_NAMED])}"
         raise PayloadError(f"{subject}{place}: unknown field {name!r}; {hint}")
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 from msgspec import json
 from msgspec.structs import replace
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.model.decision import At
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
@@ -155,7 +155,7 @@ def _warnings(steps: Sequence[Step], kind: str, now: float) -> list[str]:
     for step in steps:
         if not rules.is_forgotten(step, now):
             continue
-        keeps = shown(rules.policy(step).keeps)
+        keeps = short_duration(rules.policy(step).keeps)
         if kind == "resubmit" and step.state in ("in_doubt", "waiting"):
             what = f"{step.name} is sent again, and may be done twice"
         elif kind == "undo" and step.state == "undo_failed":
@@ -325,7 +325,7 @@ def _extend(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if not 0 < more <= MOST_EXTENSION:
         return "refused", f"{more:g} seconds: more than 0, and at most {MOST_EXTENSION:g} (a week)"
     work.out.extends += more
-    return "applied", f"its deadline is {shown(more)} later, at most a week from now"
+    return "applied", f"its deadline is {short_duration(more)} later, at most a week from now"
 
 
 # -- settle --------------------------------------------------------------------------------------------------

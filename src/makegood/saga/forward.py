@@ -11,7 +11,7 @@ branch may still be done: then its branch loses (``fall``).
 
 from msgspec.structs import replace
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
@@ -168,7 +168,7 @@ def _listen(work: DecisionBuilder, step: Step) -> None:
         if plan.sides:
             waits.end(work, step, "timed_out", result=work.fill(plan.sides[0], plan.payload_limit))
             return
-        text = f"no signal {plan.action} within {shown(signals.timeout(step) or 0.0)}"
+        text = f"no signal {plan.action} within {short_duration(signals.timeout(step) or 0.0)}"
         fall(work, work.move(step, "failed", "no_signal", detail=text, error=text), text)
     elif not step.waiting and (timeout := signals.timeout(step)) is not None:
         work.timer(step, timeout)

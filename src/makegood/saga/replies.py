@@ -243,7 +243,7 @@ def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.agenda.doubts.append(step.plan.idx)
 
 
-def _withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
+def _attempt_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     _skip_lost(work, work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn"))
     if work.task.goal == "forward":
         work.agenda.doubts.append(step.plan.idx)
@@ -295,7 +295,7 @@ def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -
 # -- its undo ------------------------------------------------------------------------------------------------
 
 
-def _undone(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
+def _undo_done(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     work.move(step, "undone", "reply", doubt=False, final=False, error=None, tally=None)
 
 
@@ -338,7 +338,7 @@ _ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, TaskMessage], Non
         "later": _later,
         "gave_up": _silent,
         "expired": _silent,
-        "withdrawn": _withdrawn,
+        "withdrawn": _attempt_withdrawn,
     },
     "probe": {
         "happened": _confirm,
@@ -351,8 +351,8 @@ _ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, TaskMessage], Non
         "withdrawn": _probe_withdrawn,
     },
     "undo": {
-        "done": _undone,
-        "refused": _undone,
+        "done": _undo_done,
+        "refused": _undo_done,
         "permanent": _undo_permanent,
         "later": _undo_later,
         "gave_up": _undo_silent,

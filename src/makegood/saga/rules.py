@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import UNTIL, WAITS, StepPlan
@@ -223,7 +223,7 @@ def too_old(step: Step, now: float, wait: float = 0.0) -> str:
     if not is_forgotten(step, now + wait):
         return ""
     is_ = "is" if is_forgotten(step, now) else "would be"
-    return f"its key {is_} older than the {shown(policy(step).keeps)} that the service keeps it, so it is not sent again"
+    return f"its key {is_} older than the {short_duration(policy(step).keeps)} that the service keeps it, so it is not sent again"
 
 
 def first_sent(step: Step, message: TaskMessage) -> float:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Collection
 
-from makegood.base.sizes import shown
+from makegood.base.sizes import size_text
 from makegood.scheduler.task_table import TaskTable
 from makegood.store.records import Claim
 
@@ -181,6 +181,6 @@ class Claims:
             weights = self.tasks.weights
             log.info(
                 "holding %d tasks of %s: nothing more is claimed until some of them end (max_task_memory is %s)",
-                len(self.tasks.in_memory), shown(weights.total), shown(weights.most),
+                len(self.tasks.in_memory), size_text(weights.total), size_text(weights.most),
             )  # fmt: skip
         self._full = full

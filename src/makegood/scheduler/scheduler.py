@@ -34,7 +34,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.actor.slot_pool import NoAgents, SlotPool, resend
 from makegood.base.clock import Clock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.sizes import MIB
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import FreshMessage, TaskMessage
@@ -166,7 +166,7 @@ class Scheduler(Actor):
                 except StoreUnavailableError as away:
                     self.signals.leave(self.turns.under_way.values(), waiting=True)
                     log.warning(
-                        "the store is away, with %s in memory: %s", counted(self.held(), "task"), away
+                        "the store is away, with %s in memory: %s", quantity(self.held(), "task"), away
                     )
                     await asyncio.sleep(self.wakeups.pauses.draw())
                     self.wakeups.look_again()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from makegood.base.clock import Clock
-from makegood.base.ids import drawn_at
+from makegood.base.ids import draw_time
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.model.states import TaskState
@@ -39,7 +39,7 @@ class Tallies:
         self._rests.update([task.state for task in rests])
         now = self._clock.wall()
         for task in islice((task for task in rests if task.state in ("processed", "undone")), _SAMPLED):
-            self._latencies[bisect_left(_ENDS, now - drawn_at(task.id))] += 1
+            self._latencies[bisect_left(_ENDS, now - draw_time(task.id))] += 1
 
     def total(self) -> SchedulerTally:
         """Return what was counted since the process started."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.durations import AS_TEXT, seconds
 from makegood.base.text import refuse_unstorable
 from makegood.errors import ConfigError
@@ -146,7 +146,7 @@ def text_of(condition: Filter) -> str:
         f"attribute:{shlex.quote(name)}={_value_text(v)}" for name, v in (condition.attributes or {}).items()
     ]
     parts += [shlex.quote(condition.word)] if condition.word is not None else []
-    parts += [f"{counted(len(condition.ids), 'task')} selected by hand"] if condition.ids else []
+    parts += [f"{quantity(len(condition.ids), 'task')} selected by hand"] if condition.ids else []
     return " ".join(parts) or "all tasks"
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from makegood.base import ids
-from makegood.base.sizes import shown
+from makegood.base.sizes import size_text
 from makegood.base.stored_values import data, seconds, text, whole
 from makegood.base.terminal_text import command
-from makegood.base.text import MOST_ERROR, kept, refuse_unstorable, without_backticks
+from makegood.base.text import MOST_ERROR, refuse_unstorable, storable_text, without_backticks
 from makegood.errors import PayloadError, QueueFullError
 from makegood.model.messages import Act, Alert
 from makegood.model.queue_message import QueueMessage
@@ -126,7 +126,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """Its error as stored."""
-        return kept(self.error)[:MOST_ERROR]
+        return storable_text(self.error)[:MOST_ERROR]
 
 
 class Handed(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class Returned(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """Its error as stored."""
-        return kept(self.error)[:MOST_ERROR]
+        return storable_text(self.error)[:MOST_ERROR]
 
 
 class MessageView(msgspec.Struct, frozen=True):
@@ -295,7 +295,9 @@ def overfull(queue: str, most: int, most_bytes: int, *, count: bool) -> Alert:
 
 
 def _over(most: int, most_bytes: int, *, count: bool) -> str:
-    return f"more than {most} messages wait" if count else f"messages of more than {shown(most_bytes)} wait"
+    return (
+        f"more than {most} messages wait" if count else f"messages of more than {size_text(most_bytes)} wait"
+    )
 
 
 def _setting(*, count: bool) -> str:
@@ -325,12 +327,12 @@ def full(
         wait = f"{count} messages wait in it" if count <= most else f"more than {most} messages wait in it"
         limit = f"its limit is {most}"
     else:
-        wait = f"{count} messages of {shown(size)} wait in it"
-        limit = f"its limit is {shown(most_bytes)}"
+        wait = f"{count} messages of {size_text(size)} wait in it"
+        limit = f"its limit is {size_text(most_bytes)}"
         if count == 0:
             wait = "no message waits in it"
         elif not room:
-            wait += f", the next one has {shown(new[0])}"
+            wait += f", the next one has {size_text(new[0])}"
     state = f"has room for {room} of {len(new)} messages" if room else "is full"
     return QueueFullError(
         f"queue {queue} {state}: {wait}, and {limit}. Nothing was sent: see who reads it "

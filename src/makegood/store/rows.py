@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
 from makegood.base.stored_values import record_of, seconds, text
@@ -564,7 +564,7 @@ def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
         f"{least}{len(waiting)} task{'' if len(waiting) == 1 else 's'} wait{'s' if len(waiting) == 1 else ''}"
     )
     text = (
-        f"its service has answered nobody for more than {shown(after)}; {count}: {names}{f' and {rest_count} more' if rest_count > 0 else ''}. They "
+        f"its service has answered nobody for more than {short_duration(after)}; {count}: {names}{f' and {rest_count} more' if rest_count > 0 else ''}. They "
         "wait until it answers, or you end them: `makegood task show ID`, `makegood task cancel ID`, "
         "`makegood task cancel --filter workflow=NAME`"
     )
@@ -587,11 +587,11 @@ def lane_alert(task: int, lanes: Sequence[tuple[str, int, Sequence[int]]]) -> Al
     """
     parts = []
     for name, count, first in lanes[:LANES_NAMED]:
-        number = f"more than {COUNTED:,} tasks" if count > COUNTED else counted(count, "task")
+        number = f"more than {COUNTED:,} tasks" if count > COUNTED else quantity(count, "task")
         names = ", ".join(show(waiting) for waiting in first[:LANES_NAMED])
         more = f" and {min(count, COUNTED) - LANES_NAMED:,} more" if count > LANES_NAMED else ""
         parts.append(f"lane {name}, for which {number} {'waits' if count == 1 else 'wait'}: {names}{more}")
-    others = f"; and {counted(len(lanes) - LANES_NAMED, 'more lane')}" if len(lanes) > LANES_NAMED else ""
+    others = f"; and {quantity(len(lanes) - LANES_NAMED, 'more lane')}" if len(lanes) > LANES_NAMED else ""
     text = (
         f"it is in error and holds {'; '.join(parts)}{others}. Resubmit, undo or settle it; or let the others continue before that: "
         f"`makegood lane release {show(task)} --reason TEXT`"

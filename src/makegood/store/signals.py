@@ -163,7 +163,7 @@ def verdict(
 
     Raises ``SignalRefused``.
     """
-    if (refusal := _unencoded(task, signal, schemas)) is not None:  # no such value was ever sent
+    if (refusal := _encoding_refusal(task, signal, schemas)) is not None:  # no such value was ever sent
         raise refusal
     # Asked before the rest: a repeated signal is no new one, whatever became of the task.
     if task.digest is not None:
@@ -179,7 +179,7 @@ def whole_for(signal: OutgoingSignal, schemas: Mapping[str, str] | None) -> Outg
     such a task would refuse it.
     """
     task = Addressee(0, "processing", "forward", b"", "", "", None, 0)
-    if _unencoded(task, signal, schemas) is not None or _refusal(task, signal, schemas) is not None:
+    if _encoding_refusal(task, signal, schemas) is not None or _refusal(task, signal, schemas) is not None:
         return None
     return _whole(signal, schemas)
 
@@ -227,10 +227,10 @@ def _refusal(
         )
     else:
         return None
-    return _refused(text, task, signal, is_known=signal.name in (schemas or ()))
+    return _refusal_error(text, task, signal, is_known=signal.name in (schemas or ()))
 
 
-def _unencoded(
+def _encoding_refusal(
     task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str] | None
 ) -> SignalRefused | None:
     """Return why a task does not take a plain value; None if it does, or the value is encoded."""
@@ -242,10 +242,10 @@ def _unencoded(
         f"where the app's code runs, send what app.signal({signal.name!r}, ...) returned in place of its name; elsewhere pass the app, "
         "--check MODULE:APP, or its codec, --codec MODULE:OBJECT or mg.Client(codec=...)"
     )
-    return _refused(text, task, signal, is_known=True, takes_encoded=True)
+    return _refusal_error(text, task, signal, is_known=True, takes_encoded=True)
 
 
-def _refused(text: str, task: Addressee, signal: OutgoingSignal, **options: bool) -> SignalRefused:
+def _refusal_error(text: str, task: Addressee, signal: OutgoingSignal, **options: bool) -> SignalRefused:
     return SignalRefused(
         text,
         task_id=show(task.task),
@@ -305,7 +305,7 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
             answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
         else:
             schemas = rows.signals_of(task.static)
-            refusal = _unencoded(task, signal, schemas) or _refusal(task, signal, schemas)
+            refusal = _encoding_refusal(task, signal, schemas) or _refusal(task, signal, schemas)
             answers[task.task] = "" if refusal is None else str(refusal)
             by_task[task.task] = _whole(signal, schemas)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.store.lane_views import COUNTED, LanePlace, LaneView, TaskLane
 
 FREE = "waits for a Scheduler"
@@ -16,7 +16,7 @@ def amount(count: int, most: int = COUNTED) -> str:
     >>> amount(1), amount(12), amount(1001)
     ('1 task', '12 tasks', 'more than 1,000 tasks')
     """
-    return f"more than {counted(most, 'task')}" if count > most else counted(count, "task")
+    return f"more than {quantity(most, 'task')}" if count > most else quantity(count, "task")
 
 
 def place_text(place: TaskLane, most: int = COUNTED) -> str:
@@ -49,7 +49,7 @@ def queue_text(places: Sequence[TaskLane], most: int = COUNTED) -> str:
     blocking = [place for place in places if place.blocks]
     if not blocking:
         return FREE
-    more = f", and for {counted(len(blocking) - 1, 'more lane', 'more lanes')}" if len(blocking) > 1 else ""
+    more = f", and for {quantity(len(blocking) - 1, 'more lane', 'more lanes')}" if len(blocking) > 1 else ""
     return place_text(blocking[0], most) + more
 
 

@@ -1,7 +1,7 @@
 """What is wrong with a task, in a sentence."""
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.model.states import Move
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.undo_preview import undone_text
@@ -33,7 +33,7 @@ def trouble_of(step: StepView, cause: str = "") -> str:
     if step.state == "undo_failed":
         return f"the undo of {step.name} failed: {step.error or 'no reason recorded'}"
     if step.state == "undoing" and step.failures:
-        times = f"has failed {counted(step.failures, 'time')}"
+        times = f"has failed {quantity(step.failures, 'time')}"
         return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
     if step.state != "in_doubt":
         return ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from makegood.base.clock import DAY, date_text, iso
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.text import first_line
 from makegood.errors import MissingValueError
 from makegood.model.plan import UNTIL
@@ -30,7 +30,7 @@ def signal_text(step: StepView | StepBrief, now: float | None = None) -> str:
     if step.due is None:
         return text
     until = "" if now is None else f", until {iso(now + step.due)[:19]}Z"
-    return f"{text}{until}, {shown(max(0.0, step.due))} left"
+    return f"{text}{until}, {short_duration(max(0.0, step.due))} left"
 
 
 def waits_of(detail: TaskDetail) -> list[dict[str, str | None]]:
@@ -75,7 +75,7 @@ def sleep_text(step: StepView, now: float) -> str:
         return ""
     end = _moment(step) or now + step.due
     left = end - now
-    return f"until {iso(end)[:19]}Z, {f'{shown(left)} left' if left >= 1 else 'now'}"
+    return f"until {iso(end)[:19]}Z, {f'{short_duration(left)} left' if left >= 1 else 'now'}"
 
 
 def _moment(step: StepView) -> float | None:
@@ -96,7 +96,7 @@ def start_text(task: TaskView, now: float) -> str:
     if (starts := task.starts) is None:
         return ""
     left = starts - now
-    return f"starts at {iso(starts)[:19]}Z, {f'{shown(left)} left' if left >= 1 else 'now'}"
+    return f"starts at {iso(starts)[:19]}Z, {f'{short_duration(left)} left' if left >= 1 else 'now'}"
 
 
 def signal_wait_text(wait: SignalWait, now: float) -> str:

@@ -141,7 +141,7 @@ class Firings(Actor):
             except (PayloadError, StoreError) as fault:
                 if not firing.rows:
                     raise
-                await self._store.schedules.fail(term.grant, _failed(firing.rows[0], fault))
+                await self._store.schedules.fail(term.grant, _failure_of(firing.rows[0], fault))
                 due = firing.rows[0]
                 log.error("schedule %s/%s cannot be fired: %s", due.app, due.name, fault)  # noqa: TRY400 - it is the row's fault
             else:
@@ -165,7 +165,7 @@ class Firings(Actor):
         self._rules = rules
 
 
-def _failed(due: DueSchedule, fault: Exception) -> ScheduleWork:
+def _failure_of(due: DueSchedule, fault: Exception) -> ScheduleWork:
     try:
         failures = due.decode().progress.failures + 1
     except UNREADABLE:

@@ -27,7 +27,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.actor.store_contact import StoreContact
 from makegood.base.clock import Clock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.pacing import event_within
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
@@ -263,7 +263,7 @@ class Supervisor(Actor):
         outcome, silent_tasks = Pass(), list[int]()
         if marks:
             await self._judge(store.judge(grant, grace, limit), outcome, silent_tasks)
-        outcome.tasks += await self._bounded(store.release_dead(grant, limit, marks=marks), outcome)
+        outcome.tasks += await self._count_swept(store.release_dead(grant, limit, marks=marks), outcome)
         outcome.released = len(outcome.tasks)
         # After these were freed: that a task was running there may be why its Scheduler died.
         await self._judge(store.judge_dead(grant, grace, limit), outcome, silent_tasks)
@@ -275,8 +275,8 @@ class Supervisor(Actor):
         if outcome.done:
             log.info(
                 "judged %s, freed %s of dead and %d of unresponsive Schedulers, %s past the deadline, %d starved",
-                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
-                counted(outcome.expired, "task"), outcome.starved,
+                quantity(outcome.judged, "attempt"), quantity(outcome.released, "task"), outcome.deaf,
+                quantity(outcome.expired, "task"), outcome.starved,
             )  # fmt: skip
         await self._record(
             [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in decisions.items() if ids]
@@ -294,15 +294,15 @@ class Supervisor(Actor):
     ) -> Mapping[SupervisorDecisionKind, Sequence[int]]:
         """Look for what has other reasons than a dead process; return the tasks of what was decided."""
         grant, limit, options = term.grant, self._limit, self._options
-        unresponsive = await self._bounded(
+        unresponsive = await self._count_swept(
             self._store.supervision.release_unresponsive(grant, UNRESPONSIVE_INTERVALS * self._every, limit),
             outcome,
         )
         outcome.deaf = len(unresponsive)
-        late_tasks = await self._bounded(self._store.supervision.expire_tasks(grant, limit), outcome)
+        late_tasks = await self._count_swept(self._store.supervision.expire_tasks(grant, limit), outcome)
         outcome.expired = len(late_tasks)
         outcome.starved = len(
-            await self._bounded(
+            await self._count_swept(
                 self._store.supervision.starved(
                     grant, options.number("starved_after"), limit, options.number("outage_after")
                 ),
@@ -319,7 +319,7 @@ class Supervisor(Actor):
             except StoreUnavailableError as away:
                 log.info("the store is away, so what a pass did is not recorded: %s", away)
 
-    async def _bounded(self, act: Awaitable[list[int]], outcome: Pass) -> list[int]:
+    async def _count_swept(self, act: Awaitable[list[int]], outcome: Pass) -> list[int]:
         tasks = await act
         outcome.full = outcome.full or len(tasks) >= self._limit
         return tasks

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, cast
 
 from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.host_port import host_and_port
 from makegood.base.sparse_log import Sparing
 from makegood.errors import ConfigError
@@ -93,7 +93,7 @@ class Server:
             await self._acceptor.close()
             self._acceptor = None
         self.connections.abort()
-        await cancelled(*self.serving)
+        await cancel_and_wait(*self.serving)
 
     async def page(self, path: str, headers: Mapping[str, str]) -> Page:
         """Return the page for a request, or an error page if it cannot be made."""

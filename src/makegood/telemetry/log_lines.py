@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base.terminal_text import visible
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.declare.call import known_call
 
 FIELDS: Final = ("task", "step", "attempt")
@@ -99,7 +99,7 @@ def _ours(record: logging.LogRecord) -> bool:
 
 
 def _text(value: object) -> str:
-    return kept(str(value))
+    return storable_text(str(value))
 
 
 def _writable(value: Any) -> Any:
@@ -107,7 +107,7 @@ def _writable(value: Any) -> Any:
         return {_text(name): _writable(part) for name, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_writable(part) for part in value]
-    return kept(value) if isinstance(value, str) else value
+    return storable_text(value) if isinstance(value, str) else value
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Accounts:
             self._count_waits(held_task, decision)
         if is_end(decision):
             tally.count(catalogue.TASKS_ENDED, task.app, task.workflow, task.state)
-            duration = self._clock.wall() - ids.drawn_at(task.id)
+            duration = self._clock.wall() - ids.draw_time(task.id)
             tally.observe(catalogue.TASK_SECONDS, duration, task.app, task.workflow, task.state)
 
     def _signals(self, decision: Decision) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from makegood.base.arguments import judge_calls
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.store.protocol import Store
@@ -155,7 +155,7 @@ class Telemetry:
         if self._process is None:
             return
         self._process = None
-        await cancelled(self._looking)
+        await cancel_and_wait(self._looking)
         if self._collector is not None:
             self._registry.unregister(self._collector)
         if self._server is not None:

@@ -268,7 +268,7 @@ class Traces:
             context=self._api.set_span_in_context(self._api.INVALID_SPAN)
             if is_root
             else self._context(origin),
-            start_time=_nanoseconds(ids.drawn_at(task.id) if left is None else left),
+            start_time=_nanoseconds(ids.draw_time(task.id) if left is None else left),
             attributes={
                 "makegood.app": task.app,
                 "makegood.workflow": task.workflow,

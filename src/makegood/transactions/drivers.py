@@ -80,7 +80,7 @@ class _AnyPsycopg(Caller):
         super().__init__(connection, dialect="postgres", style="numeric_dollar" if raw else "format")
 
     @property
-    def _pipelined(self) -> bool:
+    def _is_pipeline(self) -> bool:
         return bool(self.connection.pgconn.pipeline_status != _NO_PIPELINE)
 
     def _refuse_autocommit(self) -> None:
@@ -102,7 +102,7 @@ class Psycopg(_AnyPsycopg):
         self._refuse_autocommit()
 
     def _sync(self) -> None:
-        if self._pipelined:
+        if self._is_pipeline:
             with self.connection.pipeline() as pipeline:  # the one that is open
                 pipeline.sync()
 
@@ -127,7 +127,7 @@ class AsyncPsycopg(_AnyPsycopg):
         self._refuse_autocommit()
 
     async def _sync(self) -> None:
-        if self._pipelined:
+        if self._is_pipeline:
             async with self.connection.pipeline() as pipeline:  # the one that is open
                 await pipeline.sync()
 

@@ -184,19 +184,19 @@ class _Reader:
 
     # -- what is surely a promise ----------------------------------------------------------------------------
 
-    def _meant(self, node: ast.expr) -> object:
+    def _object_of(self, node: ast.expr) -> object:
         """Return the object that a name, or a name with attributes, means outside the function; None if
         unknown.
         """
         if isinstance(node, ast.Name):
             return None if node.id in self._bindings else self._scope.get(node.id)
         if isinstance(node, ast.Attribute):
-            owner = self._meant(node.value)
+            owner = self._object_of(node.value)
             return inspect.getattr_static(owner, node.attr, None) if inspect.ismodule(owner) else None
         return None
 
     def _maker(self, call: ast.Call) -> str | None:
-        callee = self._meant(call.func)
+        callee = self._object_of(call.func)
         return next((name for maker, name in self._makers.items() if maker is callee), None)
 
     def _is_promise(self, node: ast.expr, looking: frozenset[str] = frozenset()) -> bool:
@@ -214,7 +214,7 @@ class _Reader:
             return self._is_promise(node.body, looking) and self._is_promise(node.orelse, looking)
         if not isinstance(node, ast.Call):
             return False
-        if isinstance(self._meant(node.func), Action):
+        if isinstance(self._object_of(node.func), Action):
             return True
         maker = self._maker(node)
         if not node.args or maker not in ("when", "each"):
@@ -242,7 +242,7 @@ class _Reader:
                     if isinstance(op, ast.Is | ast.IsNot) and any(map(self._is_promise, sides[n : n + 2])):
                         lines.append((node.lineno, ast.unparse(node)))
             elif isinstance(node, ast.Call) and node.args and self._is_promise(node.args[0]):
-                if self._meant(node.func) in (isinstance, type, callable):
+                if self._object_of(node.func) in (isinstance, type, callable):
                     lines.append((node.lineno, ast.unparse(node)))
             elif isinstance(node, ast.Match):
                 subjects = node.subject.elts if isinstance(node.subject, ast.Tuple) else [node.subject]
@@ -256,7 +256,7 @@ class _Reader:
         return sorted(
             (call.lineno, ast.unparse(call.func))
             for call in calls
-            if (callee := self._meant(call.func)) is time.sleep or callee is asyncio.sleep
+            if (callee := self._object_of(call.func)) is time.sleep or callee is asyncio.sleep
         )
 
     # -- what is passed on as it is --------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class _Reader:
             return node.id if isinstance(node, ast.Name) and node.id in unchanged_names else None
 
         for node in ast.walk(self._function):
-            if not isinstance(node, ast.Call) or not isinstance(action := self._meant(node.func), Action):
+            if not isinstance(node, ast.Call) or not isinstance(action := self._object_of(node.func), Action):
                 continue
             if any(isinstance(arg, ast.Starred) for arg in node.args):
                 continue

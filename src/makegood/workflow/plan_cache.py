@@ -120,10 +120,10 @@ class FunctionCode:
 
     def is_constant(self, value: object) -> bool:
         """Whether a value is written in the function, or in one inside it."""
-        return type(value) in CONSTANTS and id(value) in self._written
+        return type(value) in CONSTANTS and id(value) in self._constant_ids
 
     @functools.cached_property
-    def _written(self) -> Container[int]:
+    def _constant_ids(self) -> Container[int]:
         """The constants of the function and of those inside it, by ``id``."""
         fn = self._fn
         return _nested_literals(fn, fn.__code__) if isinstance(fn, FunctionType) else {}

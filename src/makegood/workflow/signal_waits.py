@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar, overload
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds, shown
+from makegood.base.durations import Duration, seconds, short_duration
 from makegood.declare.action import RECORDER
 from makegood.declare.call import _CALL
 from makegood.declare.signal import Signal
@@ -108,6 +108,6 @@ def check_timeouts(steps: Sequence[StepPlan], within: float | None, where: str) 
         timeout = float(step.args.parts[0])
         if within is not None and timeout >= within:
             raise DefinitionError(
-                f"{step.name} of {where} waits for up to {shown(timeout)}, and complete_within={shown(within)!r} ends the task before: raise "
+                f"{step.name} of {where} waits for up to {short_duration(timeout)}, and complete_within={short_duration(within)!r} ends the task before: raise "
                 f"complete_within, leave it out, or wait less"
             )

@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.base.function_layers import layers
 from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
@@ -212,7 +212,7 @@ class Workflow(Generic[P, R]):
             length = waits.length(args.parts[0].encode() if ref is None else inputs[ref.index])
             if within is not None and length >= within:
                 raise DefinitionError(
-                    f'{self.address}: {step.name} sleeps {shown(length)}, and complete_within="{shown(within)}" ends it before: '
+                    f'{self.address}: {step.name} sleeps {short_duration(length)}, and complete_within="{short_duration(within)}" ends it before: '
                     f"raise complete_within, or leave it out"
                 )
 

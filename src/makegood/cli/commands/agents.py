@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.cli.client import run_read
 from makegood.cli.context import Cli, command, flag
 from makegood.client import as_json
@@ -33,7 +33,7 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
             (
                 view.id, view.info.name, " ".join(view.info.roles), view.info.pid, view.state,
                 view.info.held if "scheduler" in view.info.roles else None,
-                f"{shown(view.silent)} ago",
+                f"{short_duration(view.silent)} ago",
             )
             for view in selection
         ],
@@ -53,7 +53,7 @@ def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[
     rows: list[tuple[object, ...]] = [
         (
             info.agent, view.id, f"{info.used}/{info.slots}", info.calls,
-            None if info.success is None else f"{info.success:.0%}", shown(info.seconds) if info.calls else None,
+            None if info.success is None else f"{info.success:.0%}", short_duration(info.seconds) if info.calls else None,
             as_json.circuit(info), None if info.rate is None else f"{info.rate:g}/s", waiting.get(info.agent, 0),
         )
         for view in views

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from makegood.base import durations, ids
 from makegood.base.clock import SystemClock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.cli import corrected_inputs, exits
 from makegood.cli.client import connect, run_read
 from makegood.cli.context import Cli, at_most, command, flag, lasting, why_option
@@ -164,7 +164,7 @@ async def _acknowledge_all(cli: Cli, kind: str | None, task_id: str | None, who:
     async with connect(cli) as client:
         views = await client.acknowledge_all(kind=kind, task=task_id, who=who, why=why)
     by = f" by {views[0].acked_by}" if views else ""
-    cli.out.result(list(map(as_json.alert, views)), f"{counted(len(views), 'alert')} acknowledged{by}")
+    cli.out.result(list(map(as_json.alert, views)), f"{quantity(len(views), 'alert')} acknowledged{by}")
     return exits.DONE
 
 
@@ -216,7 +216,7 @@ def _webhook_outcome(view: AlertView, limit: float, *, alone: bool, has_address:
     if view.tries:
         return f"sent, and not accepted: see {where}"
     return (
-        f"not accepted within {durations.shown(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
+        f"not accepted within {durations.short_duration(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
         f"answered yet: see {where}"
     )
 

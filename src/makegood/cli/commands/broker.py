@@ -4,7 +4,7 @@ import click
 from msgspec.structs import asdict
 
 from makegood.base.counts import up_to
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.brokers import KINDS, address_of, permissions, targets_of
 from makegood.brokers.address import is_address
 from makegood.brokers.kinds import target_for
@@ -32,7 +32,7 @@ def list_(cli: Cli) -> None:
         return
     sources = (
         (
-            each.address, each.queue, len(each.readers), each.waiting, each.oldest and shown(each.oldest), each.taken, each.refused,
+            each.address, each.queue, len(each.readers), each.waiting, each.oldest and short_duration(each.oldest), each.taken, each.refused,
             each.redelivered, _trouble(each),
         )
         for each in view.sources
@@ -43,7 +43,7 @@ def list_(cli: Cli) -> None:
         cli.out.text()
     receivers = (
         (
-            each.broker, up_to(each.waiting, COUNTED), each.oldest and shown(each.oldest), each.sent, each.failed, up_to(each.dead, COUNTED),
+            each.broker, up_to(each.waiting, COUNTED), each.oldest and short_duration(each.oldest), each.sent, each.failed, up_to(each.dead, COUNTED),
             _trouble(each),
         )
         for each in view.receivers
@@ -53,7 +53,7 @@ def list_(cli: Cli) -> None:
 
 
 def _trouble(each: SourceView | ReceiverView) -> str:
-    return each.error if each.away is None else f"away for {shown(each.away)}: {each.error}"
+    return each.error if each.away is None else f"away for {short_duration(each.away)}: {each.error}"
 
 
 # -- check ---------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from makegood.base import ids
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.command import Whole
@@ -79,7 +79,7 @@ class Stranded:
         what = f"{self.agent}.{self.action}"
         if self.needs != "action":
             what = f"the {self.needs} of {what}"
-        steps, sample = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
+        steps, sample = quantity(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
         if self.why:
             return (
                 f"{what} cannot be given what is stored for {steps} {sample}: {self.why}; take what is stored as well "
@@ -144,11 +144,11 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
             kinds.append((application.schedules, "schedule"))
         if application.inboxes:
             kinds.insert(2, (application.inboxes, "inbox"))
-        summary = ", ".join(counted(len(things), noun) for things, noun in kinds)
+        summary = ", ".join(quantity(len(things), noun) for things, noun in kinds)
         look = "no store was named, so waiting steps were not checked"
         if has_store:
             more = ", the newest ones, and perhaps there are more: raise --limit" if has_more else ""
-            look = counted(open_tasks.tasks, "open task") + more
+            look = quantity(open_tasks.tasks, "open task") + more
         cli.out.text(f"{application.name}: {summary}; {look}")
         for sentence in (*problems, *(gap.sentence() for gap in gaps)):
             cli.out.text(sentence)
@@ -164,15 +164,17 @@ def declaration_rows(app: App) -> Iterator[tuple[str, str, str]]:
         yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
         for action in agent.actions.values():
             probe = f"; probe {action._probe_fn.__name__}" if action._probe_fn is not None else ""
-            summary = f"{shown(action.terms.within)}; {_way_back(action)}{probe}"
+            summary = f"{short_duration(action.terms.within)}; {_way_back(action)}{probe}"
             yield "action", f"{agent.name}.{action.name}", summary
     for workflow in app.workflows.values():
-        limit = "no limit" if workflow.within is None else shown(workflow.within)
+        limit = "no limit" if workflow.within is None else short_duration(workflow.within)
         yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"
     for schedule in app.schedules.values():
         times = schedule.spec.times
         text = (
-            f"{times.cron} {times.timezone}" if times.cron is not None else f"every {shown(times.every or 0)}"
+            f"{times.cron} {times.timezone}"
+            if times.cron is not None
+            else f"every {short_duration(times.every or 0)}"
         )
         yield (
             "schedule",
@@ -252,7 +254,7 @@ def warnings_of(app: App) -> Iterator[str]:
             within, keeps = action._policy.within, action._policy.keeps
             if 0 < keeps < within:
                 yield (
-                    f"{agent.name}.{action.name} has {shown(within)} to complete an attempt, and its service keeps a key for {shown(keeps)}: "
+                    f"{agent.name}.{action.name} has {short_duration(within)} to complete an attempt, and its service keeps a key for {short_duration(keeps)}: "
                     f"an attempt that is not answered is hardly ever sent again; pass a complete_within well below keeps"
                 )
     for workflow in app.workflows.values():
@@ -261,12 +263,14 @@ def warnings_of(app: App) -> Iterator[str]:
             if not keeps or (workflow.within is not None and workflow.within <= keeps):
                 continue
             limit = (
-                "no complete_within" if workflow.within is None else f"{shown(workflow.within)} to complete"
+                "no complete_within"
+                if workflow.within is None
+                else f"{short_duration(workflow.within)} to complete"
             )
             yield (
                 f"workflow {workflow.name} has {limit}, and the service of {action.agent.name}.{action.name} keeps a key for "
-                f"{shown(keeps)}: past that makegood does not send the request again, and a step in doubt waits for its probe, its undo "
-                f'or an operator; pass complete_within="{shown(keeps)}" or less to the workflow'
+                f"{short_duration(keeps)}: past that makegood does not send the request again, and a step in doubt waits for its probe, its undo "
+                f'or an operator; pass complete_within="{short_duration(keeps)}" or less to the workflow'
             )
 
 

@@ -4,8 +4,8 @@ import click
 
 from makegood.base import ids
 from makegood.base.counts import up_to
-from makegood.base.did_you_mean import meant
-from makegood.base.durations import shown
+from makegood.base.did_you_mean import did_you_mean
+from makegood.base.durations import short_duration
 from makegood.cli.client import run_read
 from makegood.cli.context import Cli, at_most, command
 from makegood.client import as_json
@@ -52,7 +52,7 @@ def list_(cli: Cli, /, *, app: str | None, limit: int, after: tuple[str, str] | 
         (
             f"{view.app}/{view.name}", holder_text(view), up_to(view.waiting, COUNTED),
             ids.show(view.waiters[0].task) if view.waiters else None,
-            shown(max(0.0, now - view.waiters[0].since)) if view.waiters else None,
+            short_duration(max(0.0, now - view.waiters[0].since)) if view.waiters else None,
         )
         for view in views
     )  # fmt: skip
@@ -72,7 +72,11 @@ def show(cli: Cli, /, *, name: str, app: str | None) -> None:
 
     async def read(client: Client) -> tuple[list[LaneView], str, float]:
         views = await client.lanes(app, name)
-        hint = "" if views else meant(name, {view.name for view in await client.lanes(app, limit=SIMILAR)})
+        hint = (
+            ""
+            if views
+            else did_you_mean(name, {view.name for view in await client.lanes(app, limit=SIMILAR)})
+        )
         return views, hint, await client.store.now()
 
     views, hint, now = run_read(cli, read)
@@ -83,7 +87,7 @@ def show(cli: Cli, /, *, name: str, app: str | None) -> None:
     rows = (
         (
             f"{view.app}/{view.name}", place, ids.show(member.task), member.workflow, member.key, member.state,
-            member.at_once, shown(max(0.0, now - member.since)),
+            member.at_once, short_duration(max(0.0, now - member.since)),
         )
         for view in views
         for place, member in (

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from makegood.base.clock import SystemClock, iso
-from makegood.base.durations import shown
-from makegood.base.file_paths import entered, exists, file_of
+from makegood.base.durations import short_duration
+from makegood.base.file_paths import check_searchable, exists, file_of
 from makegood.base.urls import scheme_of
 from makegood.cli import exits
 from makegood.cli.client import connect, looking
@@ -115,7 +115,7 @@ def _verify_there(url: str) -> None:
     if scheme_of(url) != "sqlite":
         return
     place = file_of(url)
-    entered(Path(place))
+    check_searchable(Path(place))
     if not exists(Path(place)):
         raise ConfigError(
             f"{place} does not exist: no election has used this file, or --store names another one"
@@ -151,7 +151,7 @@ def _show_past(cli: Cli, terms: list[TermView]) -> None:
     rows = (
         (
             term.epoch, term.holder, date_time(term.began), date_time(term.ended), _ending(term),
-            None if term.gap is None else shown(term.gap),
+            None if term.gap is None else short_duration(term.gap),
         )
         for term in terms
     )  # fmt: skip
@@ -238,7 +238,7 @@ def _verify(store: str, ttl: float, wind_down: float) -> None:
     most = belief(ttl) - ttl / 2
     if wind_down >= most:
         raise ConfigError(
-            f"--wind-down {shown(wind_down)} is too long for --ttl {shown(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
+            f"--wind-down {short_duration(wind_down)} is too long for --ttl {short_duration(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
             f"below {most:.4g} s; use a longer --ttl or a shorter --wind-down"
         )
 
@@ -306,9 +306,9 @@ class _Runner:
         if not looking.done():
             looking.cancel()
             raise StoreUnavailableError(
-                f"did not lead {self._name!r} within {shown(wait)}: the lease store does not answer"
+                f"did not lead {self._name!r} within {short_duration(wait)}: the lease store does not answer"
             )
         view = View.of(looking.result())  # raises when the store is the reason
         raise WaitExpiredError(
-            f"did not lead {self._name!r} within {shown(wait)}: {view.leader or 'nobody'} leads, epoch {view.epoch}"
+            f"did not lead {self._name!r} within {short_duration(wait)}: {view.leader or 'nobody'} leads, epoch {view.epoch}"
         )

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids, sizes
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
 from makegood.cli.client import report_sent, run_read, run_work
@@ -193,8 +193,8 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     queues = run_read(cli, lambda client: client.queues())[:limit]
     rows = (
         (
-            v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
-            None if v.oldest is None else shown(v.oldest), "yes" if v.read else "never",
+            v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.size_text(v.bytes),
+            None if v.oldest is None else short_duration(v.oldest), "yes" if v.read else "never",
         )
         for v in queues
     )  # fmt: skip
@@ -232,7 +232,7 @@ def _state(view: MessageView) -> str:
         return f"dead since {date_time(view.ended)}"
     if view.due <= 0:
         return "waiting"
-    return f"taken by {view.taken_by}" if view.taken_by else f"in {shown(view.due)}"
+    return f"taken by {view.taken_by}" if view.taken_by else f"in {short_duration(view.due)}"
 
 
 def _which(choice: tuple[str, ...], *, everything: bool, what: str) -> None:
@@ -295,7 +295,7 @@ def _revive(
         queues = run_read(cli, lambda client: client.queues())
         message_count = sum(view.waiting + view.delayed for view in queues if view.queue == name)
         if message_count and not cli.confirm(
-            f"drop {counted(message_count, 'message')} that wait{'s' * (message_count == 1)} in queue {name}?"
+            f"drop {quantity(message_count, 'message')} that wait{'s' * (message_count == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
             cli.out.result({"dropped": [], "missing": []})
@@ -335,7 +335,7 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
     rows = (
         (
             ids.show(v.task), notices.safe_address(v.url), v.last - v.sent, v.tries,
-            "abandoned" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
+            "abandoned" if v.due is None else "due" if v.due <= 0 else f"in {short_duration(v.due)}", v.error,
         )
         for v in views
     )  # fmt: skip

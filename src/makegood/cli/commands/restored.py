@@ -10,7 +10,7 @@ import asyncio
 import click
 from msgspec import structs
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.cli.client import connect
 from makegood.cli.context import Cli, by_operator, command, flag
 from makegood.errors import ActRefusedError
@@ -30,8 +30,8 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     outcome = asyncio.run(_begin_generation(cli, who, why, prompt=not yes))
     cli.out.result(
         {"store": cli.store, **structs.asdict(outcome)},
-        f"generation {outcome.generation} began: {counted(outcome.freed, 'task')} freed, "
-        f"{counted(outcome.doubtful, 'request')} in doubt; now start the processes",
+        f"generation {outcome.generation} began: {quantity(outcome.freed, 'task')} freed, "
+        f"{quantity(outcome.doubtful, 'request')} in doubt; now start the processes",
     )
 
 
@@ -56,7 +56,7 @@ def refuse_while_alive(views: list[NodeView]) -> None:
         first = alive[0]
         last = max(view.remaining for view in alive)
         raise ActRefusedError(
-            f"{counted(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, by its own record (node {first.id}: {first.info.name}, pid {first.info.pid} "
+            f"{quantity(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, by its own record (node {first.id}: {first.info.name}, pid {first.info.pid} "
             f"on {first.info.host}): they remember what the restored store does not know. Stop them all; the backup itself may "
             f"show some as alive for {last:.0f} s more, see `makegood agents`"
         )

@@ -12,8 +12,8 @@ import sys
 
 import click
 
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.base.postgres_target import with_tls
 from makegood.base.private_files import secret_in
 from makegood.brokers import KINDS
@@ -169,9 +169,9 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
     else:
         cli.out.result(
             {"led": True, **dataclasses.asdict(outcome)},
-            f"judged {counted(outcome.judged, 'attempt')}, freed {counted(outcome.released, 'task')} of dead and "
-            f"{outcome.deaf} of unresponsive Schedulers, {counted(outcome.expired, 'task')} past the deadline, "
-            f"{counted(outcome.starved, 'request')} that no agent takes",
+            f"judged {quantity(outcome.judged, 'attempt')}, freed {quantity(outcome.released, 'task')} of dead and "
+            f"{outcome.deaf} of unresponsive Schedulers, {quantity(outcome.expired, 'task')} past the deadline, "
+            f"{quantity(outcome.starved, 'request')} that no agent takes",
         )
 
 
@@ -184,7 +184,7 @@ async def _supervise_once(cli: Cli) -> Pass | None:
     async with looking(cli) as client:
         view = await client.store.leases.read(LEASE)
     if view is not None and view.held:
-        cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
+        cli.note(f"makegood: {view.holder} leads; waiting up to {short_duration(wait)} for its lease")
     settings = cli.settings
     node = Node(None, settings.store, roles=("supervisor",), name=_name(cli), options=settings.options)
     return await node.supervise_once(wait)

@@ -8,9 +8,9 @@ import click
 
 from makegood.base import ids, zones
 from makegood.base.clock import iso
-from makegood.base.counts import counted
-from makegood.base.did_you_mean import meant
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.did_you_mean import did_you_mean
+from makegood.base.durations import short_duration
 from makegood.cli.client import run_read, run_work
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, by_operator, command, flag, lasting, naming_options
@@ -136,7 +136,7 @@ def list_(cli: Cli, /, *, app: str | None) -> None:
     heads = ("schedule", "workflow", "times", "next", "state", "last task", "fired", "skipped")
     empty = "no schedules" if app is None else f"no schedules of app {app!r}"
     cli.out.listing(map(as_json.schedule, views), heads, rows, empty=empty)
-    if app is not None and not views and (hint := meant(app, {view.app for view in stored})):
+    if app is not None and not views and (hint := did_you_mean(app, {view.app for view in stored})):
         cli.note(f"makegood: {hint}")
     if views and not is_led:
         cli.note(
@@ -179,8 +179,8 @@ def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
     last = "none" if view.last_task is None else f"{ids.show(view.last_task)} {view.last_state or 'is gone'}"
     lines = [
         ("schedule", f"{view.app}/{view.name} of {view.workflow}, {'declared' if view.is_declared else 'made by a client'}"),
-        ("times", view.times + (f", delayed by up to {shown(view.jitter)}" if view.jitter else "")),
-        ("policy", f"overlap {view.overlap}, catch up {shown(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments"),
+        ("times", view.times + (f", delayed by up to {short_duration(view.jitter)}" if view.jitter else "")),
+        ("policy", f"overlap {view.overlap}, catch up {short_duration(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments"),
         ("state", _state(view) or "runs"),
         ("last", last + (f", of {view.last_moment}" if view.last_moment else "")),
         ("fired", str(view.firings)),
@@ -329,7 +329,7 @@ def backfill(
             ((*_row(each), task or "would be new") for (each, _), task in zip(pairs, names, strict=True)),
             empty="no moment in this range",
         )
-        cli.note(f"{names.count(None)} of {counted(len(names), 'moment')} would get a task")
+        cli.note(f"{names.count(None)} of {quantity(len(names), 'moment')} would get a task")
         return
     with naming_options("since", "until", "limit"):
         tasks = run_work(cli, work)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 from msgspec import structs
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.durations import seconds
 from makegood.cli import exits
 from makegood.cli.client import looking
@@ -222,6 +222,6 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
     verb = "would be removed" if dry_run else "removed"
     cli.out.result(
         {"store": cli.store, "removed": removals, "kept": survivors, "dry_run": dry_run},
-        f"{counted(removals, 'task')} {verb}"
+        f"{quantity(removals, 'task')} {verb}"
         + (f", {survivors:,} kept: not settled yet" if survivors else ""),
     )

@@ -16,8 +16,8 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.clock import iso
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.base.service_keys import request_of
 from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
@@ -226,7 +226,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, by_name: 
     else:
         if len(texts) > len(parameters):
             raise click.UsageError(
-                f"{workflow.name}{signature} takes {counted(len(parameters), 'input')}, not {len(texts)}"
+                f"{workflow.name}{signature} takes {quantity(len(parameters), 'input')}, not {len(texts)}"
             )
         pairs = zip(parameters, texts, strict=False)
         raw_values = {name: _json(read(text), name, plain=hints.get(name) is str) for name, text in pairs}
@@ -353,7 +353,7 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
         (
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state, _steps(view, progress.get(view.id)),
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
-            shown((now if view.ended is None else view.ended) - view.created),
+            short_duration((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None,
             first_line(describe(texts.get(view.id) or view.cause) or start_text(view, now)),
         )
@@ -471,7 +471,7 @@ async def _probe_answers(client: Client, detail: TaskDetail) -> dict[str, tuple[
 def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
     """Return the keys of steps as lines, at most so many; first the one that ``text`` is."""
     lines = _keys(detail)
-    if (first := _meant(detail, text)) is not None:
+    if (first := _keyed_step(detail, text)) is not None:
         lines = [first, *(line for line in lines if line != first)]
     more = len(lines) - most
     return [*lines[:most], f"and {more:,} more: --all shows them"] if more > 0 else lines
@@ -522,7 +522,7 @@ def _keys(detail: TaskDetail) -> list[str]:
     return lines
 
 
-def _meant(detail: TaskDetail, text: str) -> str | None:
+def _keyed_step(detail: TaskDetail, text: str) -> str | None:
     """Return the key by which a task was asked for, and what it stands for: a step, a round and a direction.
 
     Any form is understood, also one that the action asked for itself, and rounds of which no line is shown.
@@ -549,7 +549,7 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
             holdings.setdefault(step.taken_by, []).append(f"a call of {step.name}")
     return [
         f"{view.info.name} has {' and '.join(holdings[view.id][:3])} in hand, and no heartbeat for "
-        f"{shown(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
+        f"{short_duration(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
         for view in views
         if view.id in holdings and not view.is_stopped and view.silent > view.info.ttl / 2
     ]
@@ -586,7 +586,7 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
         except WaitExpiredError:
             cli.out.result(as_json.batch(progress))
             raise
-    cli.out.result(as_json.batch(progress), f"{counted(progress.tasks, 'task')}: {progress.text}")
+    cli.out.result(as_json.batch(progress), f"{quantity(progress.tasks, 'task')}: {progress.text}")
     codes = {exits.IN_ERROR: progress.stuck, exits.UNDONE: progress.elsewhere}
     return exits.of_many(code for code, count in codes.items() if count)
 

@@ -17,7 +17,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from makegood.base import ids
-from makegood.base.durations import shown
+from makegood.base.durations import short_duration
 from makegood.cli.render.output import clock_time
 from makegood.cli.render.style import STYLES, Line, Span
 from makegood.model.attempt_end import probe_answer
@@ -113,7 +113,11 @@ def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
     if step.doing and step.taken_by is not None:
         notes.append(f"at {nodes.get(step.taken_by, f'node {step.taken_by}')}")
         if step.due is not None:
-            notes.append(f"{shown(step.due)} left" if step.due > 0 else f"overdue by {shown(-step.due)}")
+            notes.append(
+                f"{short_duration(step.due)} left"
+                if step.due > 0
+                else f"overdue by {short_duration(-step.due)}"
+            )
     elif step.doing:
         notes.append("waiting for an agent")
     elif listens(step):
@@ -121,7 +125,7 @@ def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
     elif text := sleep_text(step, now):
         notes.append(text)
     elif step.waiting and step.due is not None:
-        notes.append(f"again in {shown(max(step.due, 0.0))}")
+        notes.append(f"again in {short_duration(max(step.due, 0.0))}")
     if step.doubt and step.state not in ("done", "undone"):
         notes.append("an earlier try is unanswered")
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
@@ -177,7 +181,10 @@ def _head(task: TaskView, now: float) -> list[Line]:
         (ids.show(task.id), ""),
         ("  ", ""),
         (task.state, STYLES.get(task.state, "")),
-        (f"  {shown(max(0.0, (task.ended if task.ended is not None else now) - task.created))}", "dim"),
+        (
+            f"  {short_duration(max(0.0, (task.ended if task.ended is not None else now) - task.created))}",
+            "dim",
+        ),
     ]
     if task.submission > 1:
         spans.append((f"  submission {task.submission}", "dim"))

@@ -16,7 +16,7 @@ import msgspec
 from makegood.base import urls
 from makegood.base.clock import date_text
 from makegood.base.terminal_text import visible, visible_json
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.cli.render.style import Line, to_the_right
 
 Rows = Iterable[Sequence[object]]
@@ -211,4 +211,4 @@ def mask(url: str) -> str:
     >>> mask("postgresql://me:secret@db/shop")
     'postgresql://me:•••@db/shop'
     """
-    return urls.masked(kept(url))
+    return urls.mask_url(storable_text(url))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.terminal_text import command
 from makegood.console.pages.wording import PageVerdict, duration_text, share
 from makegood.console.reads import Reads
@@ -121,7 +121,7 @@ def _state(infos: Sequence[AgentInfo]) -> tuple[str, str, str, str]:
         return "half-open", "doubt", "waiting", "one call asks whether the service answers"
     if worst.circuit == "release":
         return COMING_BACK, "doubt", "waiting", f"at most {worst.most} calls at once" if worst.most else ""
-    return "well", "ok", "done", f"{counted(late, 'call')} past the deadline" if late else ""
+    return "well", "ok", "done", f"{quantity(late, 'call')} past the deadline" if late else ""
 
 
 def agents_of(node: NodeView) -> str:
@@ -141,7 +141,7 @@ def process_row(node: NodeView) -> ProcessRow:
         calls=sum(info.calls for info in infos),
         failed=sum(info.failed for info in infos),
         mean=_mean(infos),
-        note=f"{counted(late, 'call')} still run past their deadline" if late else "",
+        note=f"{quantity(late, 'call')} still run past their deadline" if late else "",
     )
 
 
@@ -158,7 +158,7 @@ def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
     names, is_one = join_names([row.name for row in orphans or doubtful]), len(orphans or doubtful) == 1
     if orphans:
         texts = [
-            f"{counted(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
+            f"{quantity(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
             for row in orphans[:3]
         ]
         title = f"{names} {'has' if is_one else 'have'} no process"
@@ -173,7 +173,7 @@ def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
         return PageVerdict("doubt", "waiting", title, text)
     if not rows:
         return PageVerdict("idle", "agents", "No agent runs", "No request waits for one either.")
-    all_well = f"All {counted(len(rows), 'agent')} are well" if len(rows) > 1 else f"{rows[0].name} is well"
+    all_well = f"All {quantity(len(rows), 'agent')} are well" if len(rows) > 1 else f"{rows[0].name} is well"
     return PageVerdict("ok", "done", all_well)
 
 

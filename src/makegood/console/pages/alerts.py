@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.console.pages.tasks import search
 from makegood.console.pages.wording import PageVerdict, name_of, title_of
 from makegood.console.reads import Reads
@@ -123,7 +123,7 @@ def channels_text(alert: AlertView) -> str:
     """Return where an alert has been sent, in words."""
     channels = ["log"] if alert.logged else []
     if alert.tries:
-        channels.append(f"webhook refused {counted(alert.tries, 'time')}")
+        channels.append(f"webhook refused {quantity(alert.tries, 'time')}")
     elif alert.told:
         channels.append("webhook")
     return f"sent to: {', '.join(channels)}" if channels else "not sent yet"
@@ -145,7 +145,7 @@ def verdict(need: Sequence[Item], claims: Sequence[Item], alone: Sequence[Item])
             f"{join_names(people)} {'has' if len(people) == 1 else 'have'} acknowledged {len(claims)}."
         )
     if alone:
-        sentences.append(f"{counted(len(alone), 'alert')} need{'s' if len(alone) == 1 else ''} nobody.")
+        sentences.append(f"{quantity(len(alone), 'alert')} need{'s' if len(alone) == 1 else ''} nobody.")
     if not need:
         return PageVerdict("ok", "done", "Nothing needs you", " ".join(sentences) or "No alert is open.")
     kinds = [_look(item.kinds[0])[0].lower() for item in need]
@@ -196,7 +196,7 @@ def ways(alerts: Sequence[AlertView]) -> list[tuple[str, str, str, str]]:
     tries = max((alert.tries for alert in alerts), default=0)
     has_post = any(alert.told for alert in alerts)
     hook = (
-        ("in_doubt", f"refused {counted(tries, 'time')}", "makegood posts them again for a day")
+        ("in_doubt", f"refused {quantity(tries, 'time')}", "makegood posts them again for a day")
         if tries
         else ("done", "works", "the open alerts were posted")
         if has_post

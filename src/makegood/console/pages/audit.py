@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.terminal_text import unseen
 from makegood.base.text import refuse_unstorable
 from makegood.console.pages import oversight
@@ -121,7 +121,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     if views:
         title = f"{views[0].who} was the last, {duration_text(now - views[0].at)} ago"
     text = (
-        f"{counted(len(views), 'command')} on this page, by {counted(people, 'person', 'people')}."
+        f"{quantity(len(views), 'command')} on this page, by {quantity(people, 'person', 'people')}."
         if views
         else ""
     )

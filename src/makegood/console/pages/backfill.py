@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids, zones
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.client.schedules import MOST_BACKFILL, moments_between, moments_with_tasks
 from makegood.console.pages.schedules import moment_texts
 from makegood.console.pages.wording import PageVerdict
@@ -108,13 +108,13 @@ def _verdict(count: int, new: int) -> PageVerdict:
         )
         return PageVerdict("ok", "done", title, "There is nothing to submit.")
     others = (
-        f"{counted(old, 'moment')} of the range {'has' if old == 1 else 'have'} a task already. "
+        f"{quantity(old, 'moment')} of the range {'has' if old == 1 else 'have'} a task already. "
         if old
         else ""
     )
     return PageVerdict(
         "run",
         "send",
-        f"A backfill submits {counted(new, 'task')}",
+        f"A backfill submits {quantity(new, 'task')}",
         f"{others}Overlap and a pause do not matter.",
     )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.console.pages.wording import PageVerdict
 from makegood.console.reads import Reads
 from makegood.store.notice_records import COUNTED
@@ -25,7 +25,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> Any:  # noqa: ARG00
             "sources": view.sources,
             "receivers": view.receivers,
             "amount": lambda count: amount(count, COUNTED),
-            "length": lambda seconds: "–" if seconds is None else shown(seconds),
+            "length": lambda seconds: "–" if seconds is None else short_duration(seconds),
         }
 
     return shape
@@ -35,11 +35,11 @@ def verdict(view: BrokersView) -> PageVerdict:
     """Return the sentence that answers the page."""
     away = [each.address for each in view.sources if each.away is not None]
     if away:
-        title = f"{counted(len(away), 'source')} away: {join_names(away)}"
+        title = f"{quantity(len(away), 'source')} away: {join_names(away)}"
         return PageVerdict("need", "error", title, "What waits there stays there until the broker answers.")
     away = [each.broker for each in view.receivers if each.away is not None]
     if away:
-        title = f"{counted(len(away), 'receiver')} away: {join_names(away)}"
+        title = f"{quantity(len(away), 'receiver')} away: {join_names(away)}"
         return PageVerdict("need", "error", title, "Notices to it wait, and go when it answers again.")
     dead = sum(each.dead for each in view.receivers)
     if dead:
@@ -55,18 +55,18 @@ def verdict(view: BrokersView) -> PageVerdict:
         return PageVerdict("idle", "send", "No order comes from a broker, and no notice goes to one")
     refused = sum(each.refused for each in view.sources)
     text = (
-        f"{counted(refused, 'message')} could not be taken: they are dead letters."
+        f"{quantity(refused, 'message')} could not be taken: they are dead letters."
         if refused
         else _quiet(view.sources)
     )
-    ends = [counted(len(view.sources), "source"), counted(len(view.receivers), "receiver")]
+    ends = [quantity(len(view.sources), "source"), quantity(len(view.receivers), "receiver")]
     return PageVerdict("ok", "send", f"{' and '.join(ends)}: all answer", text)
 
 
 def _quiet(sources: Sequence[Any]) -> str:
     waiting = sum(each.waiting or 0 for each in sources)
     return (
-        f"{counted(waiting, 'message')} waiting at the brokers."
+        f"{quantity(waiting, 'message')} waiting at the brokers."
         if waiting
         else "Nothing waits at the brokers."
     )

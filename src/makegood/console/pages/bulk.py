@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
@@ -123,12 +123,12 @@ def verdict(rows: Sequence[BulkRow], now: float, *, has_leader: bool) -> PageVer
         text = "The leading Supervisor does: start one with `makegood supervisor`."
         return PageVerdict("need", "error", "Nobody works on them", text)
     if running:
-        left = counted(sum(act.left for act in running), "task")
-        title = f"{counted(len(running), 'act')} under way, {left} to come"
+        left = quantity(sum(act.left for act in running), "task")
+        title = f"{quantity(len(running), 'act')} under way, {left} to come"
         text = "They survive a restart of any process, this one included."
         return PageVerdict("run", "run", title, text)
     if going := sum(act.to_go for act in rows):
-        title = f"Every command is sent; {counted(going, 'task')} to go"
+        title = f"Every command is sent; {quantity(going, 'task')} to go"
         text = "Their undos, or their steps, run as fast as their services take them."
         return PageVerdict("run", "run", title, text)
     text = "Choose tasks in the list of tasks; the console counts them before you confirm."

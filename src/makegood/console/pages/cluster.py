@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.console.pages import oversight
 from makegood.console.pages.agents import agents_of, heartbeat
 from makegood.console.pages.wording import PageVerdict, duration_text, share
@@ -96,7 +96,7 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
         is_alive = node.state == "alive"
         roles = ", ".join(_role(node, role) for role in node.info.roles)
         leads = " · leads" if node.info.name == leader and is_alive else ""
-        tasks = counted(node.info.held, "task") if is_alive and "scheduler" in node.info.roles else "–"
+        tasks = quantity(node.info.held, "task") if is_alive and "scheduler" in node.info.roles else "–"
         age = duration_text(now - node.started) if is_alive else "–"
         rows.append(MemberRow(node.info, roles + leads, *heartbeat(node), tasks, age))
     return sorted(rows, key=lambda row: ("leads" not in row.roles, row.roles, row.info.name))
@@ -132,7 +132,7 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
         return PageVerdict("need", "error", "No Scheduler runs", text)
     title = f"{lease.view.holder} has led for {duration_text(now - lease.view.since)}"
     if dead:
-        title += f"; {counted(dead, 'process', 'processes')} died in the last hour"
+        title += f"; {quantity(dead, 'process', 'processes')} died in the last hour"
     text = f"The work of a process that dies now continues within {duration_text(within)}."
     return PageVerdict("ok", "done", title, text)
 

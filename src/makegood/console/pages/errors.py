@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.text import has_more_lines
 from makegood.console.attempt_lines import trace_lines
 from makegood.console.pages import oversight
@@ -100,7 +100,7 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
         what=f"task{'s' if count != 1 else ''} {label}",
         parts=mark_variables(group.message),
         where=f"{group.agent.partition('/')[2] or group.agent} · {doing}{group.action}",
-        words=f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {states_text}",
+        words=f"{quantity(group.tasks, 'task')}, {quantity(group.attempts, 'attempt')} · now {states_text}",
         bars=bars(group.times, now, span),
         fate=fate,
         acts=acts,
@@ -146,17 +146,17 @@ def verdict(need: Sequence[Group], retries: Sequence[Group], endings: Sequence[G
     """Return the verdict at the top of the page, over the groups by their fate."""
     calm = ""
     if endings:
-        calm = f"{counted(len(endings), 'error')} ended without help: the tasks were undone, or continued."
+        calm = f"{quantity(len(endings), 'error')} ended without help: the tasks were undone, or continued."
     if need:
         # several undos of one task may fail, so only the tasks of one error are counted
         title = f"{len(need)} errors hold up tasks"
         if len(need) == 1:
-            title = f"1 error holds up {counted(need[0].count, 'task')}"
+            title = f"1 error holds up {quantity(need[0].count, 'task')}"
         if retries:
             title += f"; {len(retries)} {'is' if len(retries) == 1 else 'are'} being retried"
         return PageVerdict("need", "error", title, calm)
     if retries:
-        return PageVerdict("doubt", "again", f"{counted(len(retries), 'error')} being retried", calm)
+        return PageVerdict("doubt", "again", f"{quantity(len(retries), 'error')} being retried", calm)
     title = "No error needs you" if endings else "No errors"
     return PageVerdict("ok", "done", title, calm or "No attempt failed in this time.")
 

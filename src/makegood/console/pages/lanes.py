@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.text import refuse_unstorable
 from makegood.console.pages.wording import PageVerdict, behind
 from makegood.console.reads import Reads
@@ -83,11 +83,11 @@ def verdict(rows: Sequence[LaneRow]) -> PageVerdict:
         return PageVerdict("idle", "lock", "No task holds a lane, or waits for one")
     blocked = [each.view.name for each in rows if each.need]
     if blocked:
-        title = f"{counted(len(blocked), 'lane')} held by a task in error: {join_names(blocked)}"
+        title = f"{quantity(len(blocked), 'lane')} held by a task in error: {join_names(blocked)}"
         return PageVerdict("need", "error", title, "Others wait until somebody deals with that task.")
     waits = sum(each.view.waiting > 0 for each in rows)
-    text = f"{counted(waits, 'of them has', 'of them have')} tasks that wait." if waits else "Nobody waits."
-    return PageVerdict("ok", "lock", f"{counted(len(rows), 'lane')} on this page", text)
+    text = f"{quantity(waits, 'of them has', 'of them have')} tasks that wait." if waits else "Nobody waits."
+    return PageVerdict("ok", "lock", f"{quantity(len(rows), 'lane')} on this page", text)
 
 
 def verdict_of(shown: LaneRow) -> PageVerdict:

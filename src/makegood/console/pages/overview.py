@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.clock import date_text
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
@@ -174,7 +174,7 @@ def feed_entry(decision: SupervisorDecision) -> FeedEntry:
     """Return what the leading Supervisor did, in words."""
     unknown = ("cluster", f"{title_of(decision.kind)}, {{}}:", "task", "")
     icon, title, unit, reason = DECIDED.get(decision.kind, unknown)
-    text = title.format(counted(decision.tasks, unit))
+    text = title.format(quantity(decision.tasks, unit))
     return FeedEntry(icon, "idle", text, reason, decision.at, decision.task)
 
 
@@ -235,7 +235,7 @@ def verdict(
         count, noun = (len(tasks), "task") if tasks else (len(need), "alert")
         titles = [item.title for item in need if not item.task]
         text = f"{join_names(titles)}. " if tasks and titles else ""
-        title = f"{counted(count, noun)} need{'s' if count == 1 else ''} you"
+        title = f"{quantity(count, noun)} need{'s' if count == 1 else ''} you"
         return PageVerdict("need", "error", title, f"{text}Everything else is making good{also}.")
     if not has_leader and tally.in_flight:
         text = "Silent steps and dead processes are not found until a Supervisor leads."
@@ -247,7 +247,7 @@ def verdict(
     title = waits_text(wait_counts) or signal_text or "All well"
     if tally.failing or tally.doubt:
         verb = "is" if tally.failing == 1 else "are"
-        text = f"{counted(tally.failing, 'task')} with a failed step {verb} being retried; nothing needs you"
+        text = f"{quantity(tally.failing, 'task')} with a failed step {verb} being retried; nothing needs you"
         return PageVerdict("ok", "done", title, f"{text}{pace and f'; {pace}'}.")
     icon = "waiting" if wait_counts or signal_waits else "done"
     if not tally.in_flight:  # tasks that only wait sleep

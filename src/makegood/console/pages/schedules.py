@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids, zones
-from makegood.base.counts import counted
-from makegood.base.durations import shown
+from makegood.base.counts import quantity
+from makegood.base.durations import short_duration
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.wording import PageVerdict, behind, duration_text
 from makegood.console.reads import Reads
@@ -63,8 +63,8 @@ def row(view: ScheduleView) -> ScheduleRow:
         state,
         tone,
         icon,
-        view.times + (f", delayed by up to {shown(view.jitter)}" if view.jitter else ""),
-        f"overlap {view.overlap}, catch up {shown(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments",
+        view.times + (f", delayed by up to {short_duration(view.jitter)}" if view.jitter else ""),
+        f"overlap {view.overlap}, catch up {short_duration(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments",
         tuple(map(moment_texts, moments)),
         trouble,
         "" if view.last_task is None else ids.show(view.last_task),
@@ -124,13 +124,13 @@ def verdict(rows: Sequence[ScheduleRow], now: float, *, has_leader: bool) -> Pag
         return PageVerdict("idle", "waiting", "No schedule", "Declare one with `@app.schedule`.")
     failing = [each.view.name for each in rows if each.trouble]
     if failing:
-        title = f"{counted(len(failing), 'schedule')} cannot be fired: {join_names(failing)}"
+        title = f"{quantity(len(failing), 'schedule')} cannot be fired: {join_names(failing)}"
         return PageVerdict("need", "error", title, "makegood keeps their moments, and tries again.")
     if not has_leader:
         text = "The leading Supervisor does: start one with `makegood supervisor`."
         return PageVerdict("need", "error", "Nobody fires them", text)
     paused = sum(each.view.paused_at is not None for each in rows)
-    text = f"{counted(len(rows), 'schedule')} on this page, {paused} paused." if paused else ""
+    text = f"{quantity(len(rows), 'schedule')} on this page, {paused} paused." if paused else ""
     ahead = [
         (each.view.next_firing, each.view.name)
         for each in rows

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.console.pages.agents import agent_rows, waiting
 from makegood.console.pages.cluster import leading, lease_of
 from makegood.console.pages.wording import PageVerdict, duration_text, tally_text
@@ -41,10 +41,10 @@ def verdict(findings: Sequence[Finding]) -> PageVerdict:
     bad = [finding for finding in findings if finding.severity == "error"]
     shaky = [finding for finding in findings if finding.severity == "warning"]
     if bad:
-        title = f"{counted(len(bad), 'finding')} need{'s' if len(bad) == 1 else ''} you"
+        title = f"{quantity(len(bad), 'finding')} need{'s' if len(bad) == 1 else ''} you"
         return PageVerdict("need", "error", title, f"{bad[0].check}: {bad[0].what}.")
     if shaky:
-        title = f"It works, with {counted(len(shaky), 'warning')}"
+        title = f"It works, with {quantity(len(shaky), 'warning')}"
         return PageVerdict("doubt", "doubt", title, f"{shaky[0].check}: {shaky[0].what}.")
     return PageVerdict("ok", "done", "The store is well", "Every role that is needed runs.")
 
@@ -65,7 +65,7 @@ async def quick_findings(reads: Reads) -> list[Finding]:
         findings.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
     orphans = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
     for row in orphans:
-        text = f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}"
+        text = f"{quantity(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}"
         findings.append(Finding("agents", "error", text))
     if not orphans:
         findings.append(Finding("agents", "ok", "every agent with waiting requests has a process"))
@@ -96,7 +96,7 @@ async def all_findings(reads: Reads) -> list[Finding]:
     orphans = await reads.share("orphans", lambda: reads.store.admin.orphans(ORPHANS))
     if orphans:
         suffix = " or more" if len(orphans) == ORPHANS else ""
-        text = f"{counted(len(orphans), 'task')}{suffix} under way that nothing advances"
+        text = f"{quantity(len(orphans), 'task')}{suffix} under way that nothing advances"
         return [*findings, Finding("orphans", "error", text, "`makegood doctor` names them")]
     took = duration_text(await reads.now() - began)
     text = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"

@@ -22,7 +22,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.durations import Duration, seconds
 from makegood.base.host_port import port_in
 from makegood.base.sparse_log import Sparing
@@ -152,7 +152,7 @@ class TcpTransport:
         if acceptor is not None:
             await acceptor.close()
         self._incoming.abort()
-        await cancelled(*self._tasks)
+        await cancel_and_wait(*self._tasks)
         # Those that serve end with their connections.
         await asyncio.gather(*self._serving, return_exceptions=True)
         self._unsent.clear()

@@ -32,7 +32,7 @@ from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration, seconds
-from makegood.base.urls import masked
+from makegood.base.urls import mask_url
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.calls import GrantDeadlines, RemoteLeases
 from makegood.election.stores.compare_and_set import Record
@@ -71,7 +71,7 @@ class AzureLeases(RemoteLeases):
         timeout: Duration = 5,
     ) -> None:
         super().__init__(
-            f"the leases in Azure at {masked(account_url).partition('://')[2]}/{container}", timeout=timeout
+            f"the leases in Azure at {mask_url(account_url).partition('://')[2]}/{container}", timeout=timeout
         )
         self._prefix = prefix
         self._deadlines = GrantDeadlines(clock)
@@ -328,7 +328,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> AzureLeases:
     container, _, prefix = parts.path.strip("/").partition("/")
     if not parts.hostname or not container:
         raise ConfigError(
-            f"{masked(url)!r}: write azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER, or "
+            f"{mask_url(url)!r}: write azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER, or "
             "azure-blob://devstoreaccount1@127.0.0.1:10000/CONTAINER for Azurite"
         )
     place = parts.netloc.rpartition("@")[2]

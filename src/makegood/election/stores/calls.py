@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock
 from makegood.base.contexts import home_context
 from makegood.base.durations import Duration, seconds
@@ -72,7 +72,7 @@ class RemoteLeases(Closing, ABC):
 
     async def close(self) -> None:
         """End the calls under way, and close the connections."""
-        await cancelled(*self._going)
+        await cancel_and_wait(*self._going)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.disconnect()
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.base.urls import masked
+from makegood.base.urls import mask_url
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.compare_and_set import Record
 from makegood.election.stores.http import Http, HttpLeases
@@ -66,7 +66,7 @@ class EtcdLeases(HttpLeases):
         login: tuple[str, str] | None = None,
         timeout: Duration = 5,
     ) -> None:
-        places = ",".join(masked(server).partition("://")[2] for server in servers)
+        places = ",".join(mask_url(server).partition("://")[2] for server in servers)
         super().__init__(f"the leases in etcd at {places}, under {prefix}", timeout=timeout)
         self._clock = clock
         self._prefix = prefix
@@ -218,7 +218,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> EtcdLeases:
     parts = urlsplit(url)
     login, _, places = parts.netloc.rpartition("@")
     if not places or parts.query:
-        raise ConfigError(f"{masked(url)!r}: write etcd://host:2379/prefix, or etcd+https:// for TLS")
+        raise ConfigError(f"{mask_url(url)!r}: write etcd://host:2379/prefix, or etcd+https:// for TLS")
     user, _, password = login.partition(":")
     scheme = "https" if parts.scheme.endswith("https") else "http"
     servers = [f"{scheme}://{place}" for place in places.split(",")]

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.base.urls import masked
+from makegood.base.urls import mask_url
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.election.stores.http import Http, HttpLeases
 from makegood.errors import ConfigError
@@ -49,7 +49,7 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         authority: Path | None = None,
         timeout: Duration = 5,
     ) -> None:
-        place = f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}"
+        place = f"the leases in Kubernetes at {mask_url(server).partition('://')[2]}, namespace {namespace}"
         super().__init__(place, clock=clock, timeout=timeout)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -148,21 +148,21 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
     namespace = parts.path.strip("/")
     if "/" in namespace or parts.query or parts.username or (parts.netloc and not namespace):
         raise ConfigError(
-            f"{masked(url)!r}: write kubernetes:///NAMESPACE in a pod, or kubernetes://127.0.0.1:8001/NAMESPACE through kubectl proxy"
+            f"{mask_url(url)!r}: write kubernetes:///NAMESPACE in a pod, or kubernetes://127.0.0.1:8001/NAMESPACE through kubectl proxy"
         )
     if parts.netloc:
         return KubernetesLeases(f"http://{parts.netloc}", namespace, clock=clock, timeout=timeout)
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError(
-            f"{masked(url)!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
+            f"{mask_url(url)!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
             "write kubernetes://127.0.0.1:8001/NAMESPACE"
         )
     try:
         namespace = namespace or (ACCOUNT / "namespace").read_text().strip()
     except OSError as unread:
         raise ConfigError(
-            f"{masked(url)!r} names no namespace, and the pod has no service account: {unread}"
+            f"{mask_url(url)!r} names no namespace, and the pod has no service account: {unread}"
         ) from unread
     place = f"[{host}]" if ":" in host else host
     return KubernetesLeases(

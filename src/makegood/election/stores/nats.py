@@ -31,7 +31,7 @@ from nats.js import errors as refused
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
 from makegood.base.nats_client import NatsClient, NoTLSError, split_login
-from makegood.base.urls import ENCODE, masked
+from makegood.base.urls import ENCODE, mask_url
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
 
@@ -64,7 +64,7 @@ class NatsLeases(ObservedLeases):
         creds: str | None = None,
         timeout: Duration = 5,
     ) -> None:
-        places = ",".join(masked(server).rpartition("@")[2].rpartition("/")[2] for server in servers)
+        places = ",".join(mask_url(server).rpartition("@")[2].rpartition("/")[2] for server in servers)
         super().__init__(f"the leases in NATS at {places}, bucket {bucket}", clock=clock, timeout=timeout)
         self._servers = servers
         self._bucket = bucket
@@ -225,7 +225,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> NatsLeases:
         raise ConfigError(f"the URL of the leases has a comma before its @: {ENCODE}, and , is %2C")
     if not parts.netloc or "/" in bucket or options or not number.isdecimal():
         raise ConfigError(
-            f"{masked(url)!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
+            f"{mask_url(url)!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
         )
     servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
     return NatsLeases(servers, clock=clock, bucket=bucket, replicas=int(number), creds=creds, timeout=timeout)

@@ -28,7 +28,7 @@ from asyncpg import exceptions as pg
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
 from makegood.base.postgres_commits import CommitWatch
-from makegood.base.postgres_errors import UnreachedError, refused
+from makegood.base.postgres_errors import UnreachedError, connect_error
 from makegood.base.postgres_hosts import PostgresHosts
 from makegood.base.postgres_session import CONDUCT, TIMEOUTS, VALUES, Connection, set_up
 from makegood.base.postgres_target import target_of
@@ -191,7 +191,7 @@ class PostgresLeases(RemoteLeases):
                 statement_cache_size=0,  # Prepared statements do not survive a pooler.
             )
         except (ValueError, OverflowError, UnreachedError) as fault:
-            raise refused(
+            raise connect_error(
                 fault, f"the leases: {self._target.where}", url=self._url, reached=self._has_answered
             ) from None  # A cause might show the URL.
         self._has_answered = True

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.base.urls import masked, parts_of, scrubbed
+from makegood.base.urls import mask_url, parts_of, scrub
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.calls import RemoteLeases
 from makegood.errors import ConfigError, MakegoodError
@@ -105,7 +105,7 @@ class RedisLeases(RemoteLeases):
             )  # fmt: skip
         except (ValueError, TypeError) as bad:
             raise ConfigError(
-                f"{masked(url)!r} names no Redis ({scrubbed(str(bad), url)}): write redis://user:password@host:6379/0"
+                f"{mask_url(url)!r} names no Redis ({scrub(str(bad), url)}): write redis://user:password@host:6379/0"
             ) from None
         options = self._redis.connection_pool.connection_kwargs
         place = f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"

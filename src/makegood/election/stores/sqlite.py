@@ -21,10 +21,10 @@ from makegood.base import sqlite_log
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import Duration, seconds
-from makegood.base.file_paths import FileNumber, entered, exists, file_of, number_of, unreachable
+from makegood.base.file_paths import FileNumber, check_searchable, exists, file_of, number_of, unreachable
 from makegood.base.private_files import make as make_file
 from makegood.base.sqlite_log import WriteAheadLog
-from makegood.base.sqlite_readonly import Glance, denied, glanced, may_write, refusal
+from makegood.base.sqlite_readonly import Glance, denial, glance_at, may_write, refusal
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.base import Closing, lasting
 from makegood.election.stores.sqlite_table import Moment, SQLiteLeaseTable
@@ -171,14 +171,14 @@ class SQLiteLeases(Closing):
         not write.
         """
         if make:
-            raise StoreUnavailableError(f"the leases in {self._path}: {denied(self._path)}")
+            raise StoreUnavailableError(f"the leases in {self._path}: {denial(self._path)}")
 
         def look(glance: Glance | None) -> T:
             uri = self._path.absolute().as_uri() if glance is None else glance.uri()
             with contextlib.closing(sqlite_log.connect(uri, timeout=self._timeout)) as connection:
                 return work(connection)
 
-        return glanced(self._path, look)
+        return glance_at(self._path, look)
 
     def _missing(self) -> bool:
         return self._path.absolute().parent.is_dir() and not exists(self._path)
@@ -237,7 +237,7 @@ class SQLiteLeases(Closing):
         def call() -> T | None:
             try:
                 if self._open is None:
-                    entered(self._path)
+                    check_searchable(self._path)
                     if not make and self._missing():
                         return None
                     if exists(self._path) and not may_write(self._path):

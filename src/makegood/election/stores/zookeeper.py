@@ -21,7 +21,7 @@ from kazoo.security import make_digest_acl
 from makegood.base.clock import Clock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import Duration
-from makegood.base.urls import masked
+from makegood.base.urls import mask_url
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
 
@@ -170,7 +170,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> ZooKeeperLeases:
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     if not hosts or parts.query or (login and not password):
-        raise ConfigError(f"{masked(url)!r}: write zookeeper://host:2181/folder, several hosts with commas")
+        raise ConfigError(f"{mask_url(url)!r}: write zookeeper://host:2181/folder, several hosts with commas")
     return ZooKeeperLeases(
         hosts, clock=clock, folder=parts.path.rstrip("/") or FOLDER,
         login=(unquote(user), unquote(password)) if login else None, timeout=timeout,

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
-from makegood.base.postgres_errors import UnreachedError, refused
+from makegood.base.postgres_errors import UnreachedError, connect_error
 from makegood.base.postgres_hosts import PostgresHosts
 from makegood.base.postgres_target import target_of
 from makegood.base.text import session_name
@@ -159,7 +159,7 @@ class PostgresOutbox:
                     statement_cache_size=0,
                 )
             except (ValueError, OverflowError, UnreachedError) as fault:
-                raise refused(
+                raise connect_error(
                     fault, f"the outbox: {self._server}", url=self._url, reached=self._reached
                 ) from None  # a cause might show the URL
             self._reached, self._connection = True, connection

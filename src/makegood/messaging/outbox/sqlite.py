@@ -16,8 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from makegood.base import sqlite_log
-from makegood.base.file_paths import entered, exists
-from makegood.base.sqlite_readonly import denied, may_write, refusal
+from makegood.base.file_paths import check_searchable, exists
+from makegood.base.sqlite_readonly import denial, may_write, refusal
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.outbox.protocol import MISSING, MOST_BYTES, Entry
 
@@ -94,12 +94,12 @@ class SQLiteOutbox:
         return await asyncio.to_thread(self._do, work)
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        entered(self._path)
+        check_searchable(self._path)
         if not exists(self._path):
             raise ConfigError(f"{self.where}: there is no such file")
         # Entries could not be removed, and SQLite would leave a log that is not the application's.
         if not may_write(self._path):
-            raise StoreUnavailableError(f"{self.where} cannot be used now: {denied(self._path)}")
+            raise StoreUnavailableError(f"{self.where} cannot be used now: {denial(self._path)}")
         try:
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             # It leaves checkpoints to the application: one of ours would not be guarded.

@@ -141,7 +141,7 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     lanes_busy = len(pending) < candidates_count
     refusals: list[Row] = []
     if in_queue:
-        pending, refusals = await _admitted(tx, pending)
+        pending, refusals = await _admit(tx, pending)
         pending = sorted(pending, key=_in_order)[: claim.limit + 1]
     candidates = _alone(pending[: claim.limit], others=bool(rest))
     candidates = await _due(tx, candidates)
@@ -209,7 +209,7 @@ async def _lockable(tx: WriteTransaction, pending: list[Row], in_queue: list[Row
     return [row for row in pending if row["id"] not in busy] if busy else pending
 
 
-async def _admitted(tx: WriteTransaction, pending: list[Row]) -> tuple[list[Row], list[Row]]:
+async def _admit(tx: WriteTransaction, pending: list[Row]) -> tuple[list[Row], list[Row]]:
     """Return tasks without those whose lanes are taken, and of these the ones that do not wait."""
     in_queue = [row["id"] for row in pending if row["state"] == "queued"]
     verdict = await lanes.admit(tx, in_queue)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from makegood.base.ids import show
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store import lanes, notice_operations
@@ -60,7 +60,7 @@ class Commit:
             if not self.careful and not lanes.movers(self.batch.decisions):
                 if self.batch.claim is None:
                     return await self._at_once(tx)
-                if await self._woken(tx):
+                if await self._wake(tx):
                     return self.outcome
             return await within(tx, self._explicit)
         except Exception as fault:
@@ -103,7 +103,7 @@ class Commit:
             decisions = [d for d in decisions if d.task.id not in outcome.losers]
         return self.outcome
 
-    async def _woken(self, tx: WriteTransaction) -> bool:
+    async def _wake(self, tx: WriteTransaction) -> bool:
         """Claim one task at rest and write everything in one statement, if nothing comes between its read and
         that; return whether that was done. If not, nothing was done.
         """
@@ -235,7 +235,7 @@ async def put_to_error(
     check_lock: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error; see ``put_to_error``."""
-    reason = kept(reason)
+    reason = storable_text(reason)
     if not await _put(tx, node, task, reason, seqs, check_lock=check_lock):
         tx.idle = True
         return

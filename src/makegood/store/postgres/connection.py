@@ -17,8 +17,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.base.postgres_commits import CommitWatch
-from makegood.base.postgres_errors import UnreachedError, first_line, refused
-from makegood.base.postgres_hosts import PostgresHosts, bounded, dropped
+from makegood.base.postgres_errors import UnreachedError, connect_error, first_line
+from makegood.base.postgres_hosts import PostgresHosts, answer_within, drop
 from makegood.base.postgres_session import CONDUCT, PLANNER, TIMEOUTS, VALUES, set_up
 from makegood.base.postgres_target import target_of
 from makegood.base.text import session_name
@@ -181,7 +181,7 @@ class Dialer:
                 self._leave_behind(link)
             return link
         except BaseException as fault:
-            await dropped(link.connection)
+            await drop(link.connection)
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
                 raise self._refusal(fault) from fault
             raise
@@ -198,7 +198,9 @@ class Dialer:
 
     def _refusal(self, fault: BaseException) -> Exception:
         """Return the error that explains why there is no connection."""
-        return refused(fault, self.address.where, url=self.address.url, reached=self.identity is not None)
+        return connect_error(
+            fault, self.address.where, url=self.address.url, reached=self.identity is not None
+        )
 
     async def _ready(self, connection: Connection) -> Link:
         """Return a new connection as a link, its session set up."""
@@ -264,7 +266,7 @@ class Dialer:
             await link.watch.settle()
 
         try:
-            await bounded(connection, _ANEW, work())
+            await answer_within(connection, _ANEW, work())
         except pg.InsufficientPrivilegeError as denial:
             raise AwaitingError(f"{where} {AWAITING} ({first_line(denial)})") from denial
         except pg.LockNotAvailableError as conflict:
@@ -276,7 +278,7 @@ class Dialer:
             )
             raise StoreUnavailableError(f"{where} {reason}") from conflict
         try:
-            await bounded(connection, self.limit, commit())
+            await answer_within(connection, self.limit, commit())
         except TimeoutError as timeout:
             raise StoreUnavailableError(
                 f"{where} has a new generation, whose commit does not end; perhaps it {STANDBY}"

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
 from makegood.store import migrations, records
@@ -174,7 +174,7 @@ class Database:
         writers, reader, control, keeper = self._writers, self._reader, self._control, self._keeper
         self._writers = self._reader = self._control = self._keeper = None
         self._batchers = {}
-        await cancelled(keeper)
+        await cancel_and_wait(keeper)
         await self.callers.close()
         if writers is not None:
             await writers.close(5.0)

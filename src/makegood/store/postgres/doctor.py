@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.postgres_target import PostgresTarget
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, read
@@ -77,7 +77,7 @@ def judge_standbys(names: str, standbys: int, firm: int) -> Finding:
         text = f"commits wait for a synchronous standby ({names}), and none follows"
         return Finding("standby", "error", text, "start the standby, or change synchronous_standby_names")
     if standbys and not firm:
-        text = f"{counted(standbys, 'asynchronous standby')}: what was acknowledged within their lag is lost when one is promoted"
+        text = f"{quantity(standbys, 'asynchronous standby')}: what was acknowledged within their lag is lost when one is promoted"
         return Finding("standby", "note", text, "set synchronous_standby_names if that must not happen")
     if not standbys:
         return Finding(
@@ -86,7 +86,7 @@ def judge_standbys(names: str, standbys: int, firm: int) -> Finding:
             "no standby follows (or the server does not show it): if the disk is lost, so is the store",
             "keep backups",
         )
-    return Finding("standby", "ok", f"{counted(standbys, 'standby')}, commits wait for {firm}")
+    return Finding("standby", "ok", f"{quantity(standbys, 'standby')}, commits wait for {firm}")
 
 
 def judge_free_connections(count: int, most: int) -> Finding:
@@ -150,7 +150,7 @@ async def examine(connection: Connection, target: PostgresTarget) -> list[Findin
     assert standbys is not None
     return [
         judge_encryption(
-            target.remote_hosts, tls=bool(await connection.fetchval(_TLS)), verifies=target.verified
+            target.remote_hosts, tls=bool(await connection.fetchval(_TLS)), verifies=target.verifies_server
         ),
         *judge_durability(settings, await connection.fetchval(_COMMIT)),
         judge_standbys(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),

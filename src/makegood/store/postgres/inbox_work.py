@@ -13,7 +13,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from asyncpg import InterfaceError
 
-from makegood.base.postgres_hosts import dropped
+from makegood.base.postgres_hosts import drop
 from makegood.base.postgres_session import PLANNER, VALUES
 from makegood.errors import StoreUnavailableError, TransactionError
 from makegood.store.postgres.connection import Dialer, Link
@@ -119,7 +119,7 @@ class Callers:
         try:
             await link.connection.execute(f"{_AS_USUAL};{_IDLE.format(limit)}")
         except BaseException as fault:
-            await dropped(link.connection)
+            await drop(link.connection)
             if not isinstance(fault, Exception):
                 raise
             raise translate(fault, self._where) from cause(fault)

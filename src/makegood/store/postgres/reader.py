@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from makegood.base.pacing import event_within
-from makegood.base.postgres_hosts import bounded
+from makegood.base.postgres_hosts import answer_within
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.errors import PASSING, cause, is_lost, translate
@@ -99,7 +99,7 @@ class ReadConnection:
                 hear(str(payload))
 
         try:
-            await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, relay))
+            await answer_within(link.connection, self._patience, link.connection.add_listener(CHANNEL, relay))
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
             link.terminate()
             raise translate(fault, self._dialer.address.where) from cause(fault)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.base.ids import show
 from makegood.base.postgres_errors import MORE_POOLED, NEEDED, POOLING
 from makegood.base.postgres_pooling import SharedSessionError
@@ -312,7 +312,7 @@ class AdminSlice(Slice, Admin):
         moment.
         """
         count, dialer = NEEDED, self._db.dialer
-        if dialer.address.hosts.proxied:
+        if dialer.address.hosts.has_proxy:
             links = list[Link]()
             own = len(dialer.living)
             try:
@@ -323,7 +323,7 @@ class AdminSlice(Slice, Admin):
             finally:
                 await asyncio.gather(*[link.close(1.0) for link in links])
         if count < NEEDED:
-            text = f"the proxy in between had {counted(count, 'connection')} for this process, and a Node needs {NEEDED}"
+            text = f"the proxy in between had {quantity(count, 'connection')} for this process, and a Node needs {NEEDED}"
             return views_.Finding("pooling", "warning", text, MORE_POOLED)
         return views_.Finding("pooling", "ok", "sessions keep their state")
 

@@ -2,7 +2,7 @@
 
 from asyncpg import exceptions as pg
 
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.postgres.connection import Connection
@@ -102,6 +102,6 @@ async def check(connection: Connection, where: str) -> list[str]:
     orphans: int = await connection.fetchval(_MISSED)
     if orphans:
         findings.append(
-            f"{where}: {counted(orphans, 'task')} under way without a scheduler and without a request; see `makegood doctor`"
+            f"{where}: {quantity(orphans, 'task')} under way without a scheduler and without a request; see `makegood doctor`"
         )
     return findings

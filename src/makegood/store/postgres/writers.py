@@ -27,7 +27,7 @@ from asyncpg import exceptions as pg
 
 from makegood.base.contexts import HomeLoop
 from makegood.base.pacing import Pauses, event_within
-from makegood.base.postgres_hosts import bounded
+from makegood.base.postgres_hosts import answer_within
 from makegood.errors import ClosedError, MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link
 from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, is_row_held, translate
@@ -381,7 +381,7 @@ class Writers:
             if links and ids:
                 connection = links[0].connection
                 with contextlib.suppress(TimeoutError, *LOST, *PASSING, *AWAY):
-                    await bounded(connection, 1.0, connection.execute(_CLOSE, ids))
+                    await answer_within(connection, 1.0, connection.execute(_CLOSE, ids))
             await asyncio.gather(*(link.close(1.0) for link in links))
         for link in links:
             link.terminate()

@@ -196,12 +196,12 @@ def _pending(
     else:
         rows = tx.rows(PENDING_AGED, (limit, node)) + due
 
-        def aged(row: Row) -> float:
+        def age(row: Row) -> float:
             if not are_numbers(row[_PRIORITY], row[-1]):
                 return 0.0  # this task is put to error next
             return rank(row[_PRIORITY], row[-1], step * 1e6)
 
-        rows.sort(key=aged)
+        rows.sort(key=age)
         candidates = rows[:limit]
         oldest = max((tx.now - row[-1] / 1e6 for row in rows[:limit] if are_numbers(row[-1])), default=0.0)
     ageing.record("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from makegood.base.ids import show
-from makegood.base.text import kept
+from makegood.base.text import storable_text
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store import lanes, notice_operations
@@ -53,7 +53,7 @@ class _Commit:
         decisions = list(batch.decisions)
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         if batch.claim is not None:
-            decisions = self._held(decisions)
+            decisions = self._under_lock(decisions)
             self.claims = claims = claim.find(tx, batch.claim, self.ageing, batch.node)
             outcome.more, outcome.left = claims.more, claims.left
             outcome.next_start, outcome.looked_at = claims.next_start, tx.now
@@ -73,7 +73,7 @@ class _Commit:
         outcome.settle(claim_decisions, stale)
         return outcome
 
-    def _held(self, decisions: list[Decision]) -> list[Decision]:
+    def _under_lock(self, decisions: list[Decision]) -> list[Decision]:
         """Return the Decisions whose task this node has locked under their epoch; record the others as
         lost.
         """
@@ -98,7 +98,7 @@ class _Commit:
             with self.tx.savepoint():
                 withdrawals = self._write(decisions)
         except OvertakenError:
-            self._held([d for d in decisions if d.task.id not in self.claim_ids])
+            self._under_lock([d for d in decisions if d.task.id not in self.claim_ids])
             self.outcome.losses |= self._losers(decisions)
             self.apply([d for d in decisions if d.task.id not in self.outcome.losses])
         except DATA_FAULTS as fault:
@@ -170,7 +170,7 @@ def put_to_error(
     check_lock: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error; see ``put_to_error``."""
-    reason = kept(reason)
+    reason = storable_text(reason)
     if not tx.do(shared.put_to_error, node, task, reason, seqs, check_lock=check_lock):
         return
     try:

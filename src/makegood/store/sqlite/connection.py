@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from makegood.base import sqlite_log
-from makegood.base.file_paths import EFFECTIVE, entered, exists
+from makegood.base.file_paths import EFFECTIVE, check_searchable, exists
 from makegood.base.private_files import make
-from makegood.base.sqlite_readonly import READ_ONLY, Glance, denied, may_write, refusal
+from makegood.base.sqlite_readonly import READ_ONLY, Glance, denial, may_write, refusal
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
 from makegood.store.sqlite.row_numbers import find_exhausted_in, remedy, trouble
 
@@ -70,7 +70,7 @@ def examine(path: Path) -> None:
         raise ConfigError(
             f"this Python has SQLite {sqlite3.sqlite_version}; makegood needs 3.35 or newer: use a newer Python"
         )
-    entered(path)
+    check_searchable(path)
     if not path.parent.is_dir():
         raise ConfigError(
             f"{path}: the folder {path.parent} does not exist; create it, or name another file (--store or MAKEGOOD_STORE)"
@@ -98,7 +98,7 @@ def open_database(
     """
     is_present = exists(path)
     if is_present and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
-        raise StoreUnavailableError(f"{path}: {denied(path)}")
+        raise StoreUnavailableError(f"{path}: {denial(path)}")
     if not is_present or may_write(path):
         if glance is not None:
             glance.forget()

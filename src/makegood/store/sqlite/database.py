@@ -13,7 +13,7 @@ from makegood.base.clock import Clock
 from makegood.base.file_paths import FileNumber, exists, number_of, unreachable
 from makegood.base.sizes import KIB
 from makegood.base.sqlite_log import WriteAheadLog
-from makegood.base.sqlite_readonly import Glance, glanced
+from makegood.base.sqlite_readonly import Glance, glance_at
 from makegood.errors import StoreUnavailableError
 from makegood.store import migrations, records, views
 from makegood.store.sqlite import bulk_change, upkeep
@@ -159,7 +159,7 @@ class Database:
                 shift = upkeep.agree_on_clock(connection, self.clock.clock, looking=looking)
                 return shift, upkeep.identity(connection)
 
-        self.clock.shift, self.stored_identity = glanced(self.path, look) if looking else look(None)
+        self.clock.shift, self.stored_identity = glance_at(self.path, look) if looking else look(None)
         self._main = number_of(str(self.path))
 
     def _migrate(self) -> list[str]:
@@ -251,7 +251,7 @@ class Database:
         def there() -> views.SchemaStatus:
             examine(self.path)
             if exists(self.path):
-                return glanced(self.path, look)
+                return glance_at(self.path, look)
             missing = [migration.name for migration in migrations.plan("sqlite", 0)]
             return views.SchemaStatus("sqlite", 0, migrations.latest_version("sqlite"), missing)
 
@@ -275,7 +275,7 @@ class Database:
 
         def there() -> list[str]:
             examine(self.path)
-            return glanced(self.path, look)
+            return glance_at(self.path, look)
 
         return await self.apart(there)
 

@@ -10,10 +10,10 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from makegood.base.file_paths import entered, exists
-from makegood.base.private_files import exposed, name_of
+from makegood.base.file_paths import check_searchable, exists
+from makegood.base.private_files import exposures, name_of
 from makegood.base.sqlite_log import LOST, SIZE_LIMIT, checkpoint, has_reset_bug
-from makegood.base.sqlite_readonly import Glance, glanced, journal_mode, log_of
+from makegood.base.sqlite_readonly import Glance, glance_at, journal_mode, log_of
 from makegood.store.soundness import unknown_state
 from makegood.store.sqlite.connection import (
     REMOTE,
@@ -68,7 +68,7 @@ def judge_file_system(kind: str) -> Finding:
 
 def judge_access(path: Path) -> list[Finding]:
     """Judge what other users may do with an existing file, and who owns the folder of its wake sockets."""
-    findings = [Finding("rights", "warning", text, remedy) for text, remedy in exposed(path)]
+    findings = [Finding("rights", "warning", text, remedy) for text, remedy in exposures(path)]
     socket_folder, owner = folder_of(path), path.stat().st_uid
     with contextlib.suppress(FileNotFoundError):
         status = socket_folder.lstat()
@@ -123,14 +123,14 @@ def examine(path: Path, open_connection: Connect) -> list[Finding]:
     findings: list[Finding] = [judge_version(sqlite3.sqlite_version)]
     with contextlib.suppress(OSError):  # this system has no mount table: the type stays unknown
         findings.append(judge_file_system(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
-    entered(path)
+    check_searchable(path)
     if not exists(path):
         return findings
     findings += judge_access(path)
     findings.append(judge_free_space(shutil.disk_usage(path.parent).free))
     log = log_of(path)
     findings.append(judge_log_size(log.stat().st_size if exists(log) else 0))
-    return findings + glanced(path, partial(_examine_content, path, open_connection))
+    return findings + glance_at(path, partial(_examine_content, path, open_connection))
 
 
 def _examine_content(path: Path, open_connection: Connect, glance: Glance | None) -> list[Finding]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from makegood.base.cancelling import cancelled
+from makegood.base.cancelling import cancel_and_wait
 from makegood.base.contexts import home_context
 from makegood.errors import StoreError
 from makegood.store.sqlite.transaction import Action, WriteTransaction
@@ -94,7 +94,7 @@ class JoinedWatch:
         """Stop polling."""
         self._loop = None
         self._keys.clear()
-        await cancelled(self._watch)
+        await cancel_and_wait(self._watch)
         self._watch = None
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from makegood.base.arguments import judge_calls
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.errors import ConfigError
 from makegood.testing.kit.progress import on_terminal
 from makegood.testing.kit.proof import KINDS, USUAL, Proof, UnprovedError
@@ -225,7 +225,7 @@ def _words(values: Sequence[str], choices: Any, name: str) -> tuple[str, ...]:
 def _unknown(argument: str, words: Sequence[str], choices: Collection[str]) -> ConfigError:
     """Return the error for unknown words, or for no words at all."""
     complaint = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
-    question = meant(words[0], choices) if words else ""
+    question = did_you_mean(words[0], choices) if words else ""
     return ConfigError(f"{argument}: {complaint} of {', '.join(choices)}{question and ': '}{question}")
 
 

@@ -7,7 +7,7 @@ Both are counted, not timed: a proof that is too large here is too large on ever
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.base.ids import show
 from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.quiescence import Failed, StepCalls
@@ -96,7 +96,7 @@ def never_called(
     """
     lines: list[str] = []
     for service in idle:
-        question = meant(service, {*active, *agents} - {service})
+        question = did_you_mean(service, {*active, *agents} - {service})
         lines.append(
             f"- service {service!r} was never called{f': {question}' if question else ''}"
             f"\n    Why: no action, undo or probe called it in any world. If your code calls another object, put this one where it looks "

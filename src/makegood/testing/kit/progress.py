@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from makegood.base.clock import Clock, SystemClock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 
 Show = Callable[[str], None]
 
@@ -52,7 +52,7 @@ class Progress:
         self._next = took * 2 if self.steady is None else took + self.steady
         self._is_visible = True
         left = f", about {_length(took / count * (of - count))} to go" if count else ""
-        self.line(f"{count:,} of {counted(of, 'world')}{left}{note}")
+        self.line(f"{count:,} of {quantity(of, 'world')}{left}{note}")
 
     def end(self) -> None:
         """Clear the line."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from makegood.base.clock import Clock, SystemClock
-from makegood.base.counts import counted
+from makegood.base.counts import quantity
 from makegood.options import Options
 from makegood.testing.kit.causes import timeline_text, what_is_wrong
 from makegood.testing.kit.limits import failure_message, never_called, often, too_long
@@ -181,7 +181,7 @@ class Proof:
         wrong = "\n".join(f"- {text}" for text in world.wrong)
         return UnprovedError(
             f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
-            f"seed {world.stage.seed}, {place}; {counted(self.world_count, 'world')} {'was' if self.world_count == 1 else 'were'} played.\n\n"
+            f"seed {world.stage.seed}, {place}; {quantity(self.world_count, 'world')} {'was' if self.world_count == 1 else 'were'} played.\n\n"
             f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{timeline_text(world.stage)}"
         )
 

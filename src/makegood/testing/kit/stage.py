@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.base.ids import show
 from makegood.client.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
@@ -383,7 +383,7 @@ class Stage(simulated.SimulatedWorld):
         members = [m for m in self.members.values() if role in m.roles or m.name == role]
         if not members:
             roles = sorted({r for m in self.members.values() for r in m.roles})
-            question = meant(role, [*roles, *self.members])
+            question = did_you_mean(role, [*roles, *self.members])
             raise ConfigError(
                 f"there is no {role!r} in this world: its roles are {', '.join(roles)}{question and ': '}{question}"
             )

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from makegood.base import ids
-from makegood.base.did_you_mean import meant
+from makegood.base.did_you_mean import did_you_mean
 from makegood.base.durations import Duration, seconds
 from makegood.client.client import Client
 from makegood.declare.signal import Signal
@@ -114,7 +114,7 @@ class Steps(dict[str, str]):
     def __missing__(self, name: str) -> str:
         """Raise an error that lists the existing names."""
         raise TaskNotFoundError(
-            f"task {self._task} has no step {name!r}; it has {', '.join(self) or 'none'}: {meant(name, self) or 'name one of them'}",
+            f"task {self._task} has no step {name!r}; it has {', '.join(self) or 'none'}: {did_you_mean(name, self) or 'name one of them'}",
             task_id=self._task,
         )
 

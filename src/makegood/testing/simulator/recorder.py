@@ -286,10 +286,10 @@ class Recorder:
                     idx = self.indices[task][name]
                     moves.append((idx, old, new, *self.steps[task, idx][1:]))
                     if (task, idx) in self.sleeps:
-                        self._slept(task, idx, new, changes)
+                        self._note_sleep(task, idx, new, changes)
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
-    def _slept(self, task: int, idx: int, state: str, changes: LoggedChanges) -> None:
+    def _note_sleep(self, task: int, idx: int, state: str, changes: LoggedChanges) -> None:
         if state == "ready":
             self.sleeps[task, idx] = changes.now
         elif state == "done":
