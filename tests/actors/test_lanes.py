@@ -12,7 +12,7 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
-from tests.waiting import moment
+from tests.waiting import moment, until
 
 BOTH = ("scheduler", "agent")
 
@@ -132,6 +132,62 @@ async def test_refused_by_the_submission_or_by_the_claim(store: Store) -> None:
         gate.set()
         assert await first.result(timeout="2m") == "ada"
         assert await (await node.client.submit(order, "ada")).result(timeout="2m") == "ada"
+
+
+async def test_a_task_that_begins_later_is_refused_at_its_start_alone(store: Store) -> None:
+    """Who holds the lane now says nothing about then."""
+    app = mg.App("shop")
+    agent, gate = app.agent("stock"), asyncio.Event()
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    async def count(customer: str) -> str:
+        await gate.wait()
+        return customer
+
+    @app.workflow(lane=lambda customer: customer, when_taken="refuse")
+    def order(customer: str) -> str:
+        return count(customer)
+
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(order, "ada")
+        later = [await node.client.submit(order, "ada", delay="1h") for _ in range(2)]
+        await later[0].wake(who="ann")
+        with pytest.raises(mg.TaskUndone):
+            await later[0].result(timeout="2m")
+        gate.set()
+        assert await first.result(timeout="2m") == "ada"
+        await later[1].wake(who="ann")
+        assert await later[1].result(timeout="2m") == "ada"
+
+
+async def test_a_task_in_error_is_left_to_its_operator_by_those_that_cancel(store: Store) -> None:
+    """Whether the error came before their question or between it and the answer."""
+    app = mg.App("shop")
+    agent = app.agent("stock")
+    faulty = {"ada": True}
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    def count(customer: str) -> str:
+        if faulty[customer]:
+            raise mg.Refused("sold out")
+        return customer
+
+    @app.workflow(lane=lambda customer: customer, on_failure="hold", when_taken="cancel")
+    def order(customer: str) -> str:
+        return count(customer)
+
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(order, "ada")
+        with pytest.raises(mg.TaskInError):
+            await first.result(timeout="2m")
+        faulty["ada"] = False
+        second = await node.client.submit(order, "ada")
+        await until(lambda: node.client.audit(task=first.id), "the second to ask the first to cancel")
+        (audit,) = await node.client.audit(task=first.id)
+        assert (audit.who, audit.verdict) == ("lane", "noop")
+        assert [(await task.status()).task.state for task in (first, second)] == ["error", "queued"]
+        assert (await first.undo(who="ann")).verdict == "applied"
+        assert await second.result(timeout="2m") == "ada"
 
 
 async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> None:

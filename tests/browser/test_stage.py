@@ -27,7 +27,7 @@ AXIS_LABELS = """
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[RunningShow]:
-    """A show without customers but the test."""
+    """A show without customers but the test, and those that came before its rate was set to none."""
     with show(tmp_path, "--seed", "3") as running:
         assert running.press("switch", switch="rate", value="none") == 204
         yield running
@@ -83,7 +83,8 @@ def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningSho
     assert page.run("window.stayed") is True
     assert page.complaints() == []
     report = stage.end()
-    assert (report["ok"], report["processed"], report["kills_survived"]) == (True, 1, 1)
+    assert (report["ok"], report["kills_survived"]) == (True, 1)
+    assert report["processed"] >= 1
 
 
 def test_a_broker_is_killed_by_the_button_and_its_order_comes_through(tmp_path: Path, page: Page) -> None:
@@ -98,7 +99,7 @@ def test_a_broker_is_killed_by_the_button_and_its_order_comes_through(tmp_path: 
         click(page, '#broker button[aria-label="kill -9 broker"]')
         until(page, f"/killed \\d+ s ago/.test({broker})")
         click(page, 'button[name="kind"][value="order"]')
-        until(page, f"/1\\s+orders? to publish/.test({broker})")
+        until(page, f"/[1-9]\\s+orders? to publish/.test({broker})")
         for width in (375, 1280):
             page.look(width=width)
             assert page.run("document.documentElement.scrollWidth") <= width
@@ -108,8 +109,9 @@ def test_a_broker_is_killed_by_the_button_and_its_order_comes_through(tmp_path: 
         assert page.run("window.stayed") is True
         assert page.complaints() == []
         report = stage.end()
-        assert (report["ok"], report["processed"], report["kills"]) == (True, 1, {"broker": 1})
-        assert (report["broker"]["orders"], report["broker"]["tasks"]) == (1, 1)
+        assert (report["ok"], report["kills"]) == (True, {"broker": 1})
+        assert report["processed"] >= 1
+        assert report["broker"]["orders"] == report["broker"]["tasks"] >= 1
 
 
 def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(
@@ -147,7 +149,8 @@ def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(
     assert page.run("window.stayed") is True
     assert page.complaints() == []
     report = stage.end()
-    assert (report["ok"], report["processed"], report["approved"]) == (True, 1, 1)
+    assert (report["ok"], report["approved"]) == (True, 1)
+    assert report["processed"] >= 1
 
 
 def test_the_console_shows_what_a_large_order_waits_for_and_how_long(stage: RunningShow, page: Page) -> None:

@@ -466,18 +466,18 @@ def test_a_resubmission_of_an_undone_task_asks_under_keys_that_nobody_has_seen()
 
 
 @pytest.mark.parametrize("make", [held, incomplete])
-def test_the_cancel_of_a_schedule_leaves_a_task_in_error_to_its_operator(make: Callable[[], Case]) -> None:
+def test_an_automatic_cancel_leaves_a_task_in_error_to_its_operator(make: Callable[[], Case]) -> None:
     """It was sent while the task was under way, and came after its end."""
     case = make()
     states = case.states
-    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), by_schedule=True))
+    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), automatic=True))
     (answer,) = case.last.answers
     assert (answer.verdict, case.task.state, case.states) == ("noop", "error", states)
     assert "an operator decides" in answer.outcome
 
 
-def test_the_cancel_of_a_schedule_stops_a_task_that_is_under_way() -> None:
+def test_an_automatic_cancel_stops_a_task_that_is_under_way() -> None:
     case = processing()
-    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), by_schedule=True))
+    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), automatic=True))
     (answer,) = case.last.answers
     assert (answer.verdict, case.task.goal) == ("applied", "undo")

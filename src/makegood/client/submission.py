@@ -170,11 +170,12 @@ def refuse_conflict(plan: Plan[Any], answer: Submitted) -> None:
 
 async def refuse_taken(store: Store, plans: Sequence[Plan[Any]]) -> None:
     """Raise ``LaneTakenError`` for a plan that does not wait, and of which a lane is taken now, unless a task
-    has its key already.
+    has its key already, or it begins later: then the claim decides at its start.
     """
     for plan in plans:
         lanes = plan.lanes
-        if lanes.when_taken != "refuse" or not lanes.names:
+        begins_now = plan.start is None or plan.start.delay == 0
+        if lanes.when_taken != "refuse" or not lanes.names or not begins_now:
             continue
         if plan.key is not None and await store.tasks.keyed(plan.app, plan.workflow, [plan.key]):
             continue

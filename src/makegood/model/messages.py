@@ -172,9 +172,9 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """With a reply: seconds from the moment when the attempt heard that nobody needs it to its end; None: it
     did not hear of it.
     """
-    by_schedule: bool = False
-    """With ``cancel``: a schedule makes room for its next moment. It has no say in a task that an operator
-    has to decide about.
+    automatic: bool = False
+    """With ``cancel``: no person asked, but a schedule for its next moment, or a task for its lane. These
+    have no say in a task that an operator has to decide about.
     """
     note: Note | None = None
     """With ``late``: what a running attempt says of its progress, and no reply. Schedulers of a version that

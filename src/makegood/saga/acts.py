@@ -103,7 +103,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if task.state in _ENDED:
         remedy = "; undo takes back what it did" if task.state == "processed" else ""
         return "refused", f"the task had ended: {task.state}{remedy}"
-    if task.state == "error" and message.by_schedule:
+    if task.state == "error" and message.automatic:
         return "noop", "the task had come to rest in error: an operator decides about it"
     if task.state == "error":
         return _undo(work, message)

@@ -186,7 +186,8 @@ async def _ask_to_cancel(tx: Tx, asking: Sequence[tuple[int, str, str, int]]) ->
     """Ask the tasks before these (task, app, name, seq) to cancel, once."""
     pairs = {(asks, task) for asks, task in await tx.each(_BEFORE, asking) if asks != task}
     messages = [
-        (task, rows.message(TaskMessage("cancel", act=_act(asks, task)))) for asks, task in sorted(pairs)
+        (task, rows.message(TaskMessage("cancel", act=_act(asks, task), automatic=True)))
+        for asks, task in sorted(pairs)
     ]
     await tx.many(_ASK, messages)
     await tx.run(_HAS_ASKED, sorted({task for task, *_ in asking}))

@@ -226,7 +226,7 @@ async def _cancel(tx: Tx, works: Sequence[ScheduleWork]) -> None:
             name = f"{work.due.app}/{work.due.name}"
             act = Act(f"schedule/{name}/{task}", f"schedule {name}", "its next moment has come")
             letters.append(
-                (task, rows.message(TaskMessage("cancel", act=act, by_schedule=True)), work.due.name)
+                (task, rows.message(TaskMessage("cancel", act=act, automatic=True)), work.due.name)
             )
     if letters:
         await tx.many(_CANCEL, letters, ATTRIBUTE)
