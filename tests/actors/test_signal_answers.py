@@ -69,6 +69,10 @@ class Shop:
             return mg.each(names(order), ask)
 
         @app.workflow
+        def two_sides(order: str) -> None:
+            mg.branches(lambda: reply(mg.wait_for(word)), lambda: count(mg.wait_for(word)))
+
+        @app.workflow
         def maybe(order: str) -> None:
             text = mg.wait_for(word)
             mg.when(text == "yes", then=lambda: reply("yes"))
@@ -76,7 +80,13 @@ class Shop:
 
         self.reply, self.count = reply, count
         self.held = held
-        self.chat, self.two_words, self.asks_each, self.maybe = chat, two_words, asks_each, maybe
+        self.chat, self.two_words, self.two_sides, self.asks_each, self.maybe = (
+            chat,
+            two_words,
+            two_sides,
+            asks_each,
+            maybe,
+        )
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["the same process", "another process"])
@@ -124,7 +134,7 @@ async def test_of_two_waits_each_signal_gets_its_own_answer(store: Store) -> Non
         task = await node.client.submit(shop.two_words, "a")
         assert await task.signal(shop.word, "one", until="reply", timeout="60s") == {"one": 3}
         with pytest.raises(
-            mg.StepFailedError, match="does not come after the wait that used this signal"
+            mg.StepFailedError, match="another wait used this signal, and the step is done"
         ) as wrong:
             await task.signal(shop.word, "second", until="reply", timeout="60s")
         assert (wrong.value.step, wrong.value.state) == ("reply", "done")
@@ -132,6 +142,21 @@ async def test_of_two_waits_each_signal_gets_its_own_answer(store: Store) -> Non
         assert [(s.name, s.result) for s in (await task.status()).steps if s.name == "count"] == [
             ("count", b"6")
         ]
+
+
+async def test_a_signal_that_another_wait_used_ends_the_waiting(store: Store) -> None:
+    """The step is under way and waits for another signal, which may never come; the error names the way to it."""
+    shop = Shop()
+    async with Node(shop.app, store, roles=BOTH, options=QUIET) as node:
+        task = await node.client.submit(shop.two_sides, "a")
+        await asleep(node)
+        detail = await task.status()
+        _, second = (step.name for step in detail.steps if step.kind == "wait_for")
+        with pytest.raises(mg.StepFailedError, match=f"another wait used .* step='{second}'") as wrong:
+            await task.signal(shop.word, "one", until="count", timeout="60s")
+        assert (wrong.value.step, wrong.value.state) == ("count", "waiting")
+        assert await task.signal(shop.word, "three", step=second, until="count", timeout="60s") == 5
+        await task.wait("60s")
 
 
 async def test_an_item_of_an_each_is_awaited_before_the_list_is_known(store: Store) -> None:
@@ -218,6 +243,8 @@ async def test_what_cannot_be_the_answer_is_refused_before_the_signal_is_sent(st
             await chat.signal(shop.word, "x", until="repply")
         with pytest.raises(mg.TaskNotFoundError, match=r"has no step 'reply\[3\]'"):
             await chat.signal(shop.word, "x", until="reply[3]")
+        with pytest.raises(mg.ConfigError, match=r"reply comes after word, .* pass step=.word., or leave"):
+            await chat.signal(shop.word, "x", step="word-9", until="reply")
         with pytest.raises(mg.TaskNotFoundError, match="has the key 'none'"):
             await client.signal(shop.chat, shop.word, "x", key="none", until="reply")
         untyped: Any = two

@@ -1,6 +1,8 @@
 """Tasks that wait for a signal are held by nobody, with whole Nodes that never poll: a signal or their timeout brings them back."""
 
 import asyncio
+from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -135,6 +137,16 @@ async def test_a_scheduled_task_waits_for_its_signal_too(store: Store) -> None:
             await task.signal("aproval", True)
         await task.signal(approval, True)
         assert await task.result(timeout="60s") is True
+
+
+async def test_the_next_moments_of_a_schedule_are_at_most_a_thousand(store: Store) -> None:
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        schedule = await node.client.schedule("nightly", order, "a", every="1h")
+        moments = await schedule.next(1000)
+        assert {after - before for before, after in pairwise(moments)} == {timedelta(hours=1)}
+        assert await schedule.next(3) == moments[:3]
+        with pytest.raises(mg.ConfigError, match="count=1001: at most 1,000 moments"):
+            await schedule.next(1001)
 
 
 async def test_a_scheduled_sleep_that_the_deadline_ends_is_refused(store: Store) -> None:

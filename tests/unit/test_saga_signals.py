@@ -67,6 +67,14 @@ def test_a_signal_ends_a_wait_with_its_value_and_the_next_step_begins_in_the_sam
     assert (case.last.moves[0].why, [*case.last.seqs]) == ("its signal has come: 1", [1])
 
 
+@pytest.mark.parametrize("idx", [-1, 1])
+def test_a_wake_names_the_signal_for_which_it_waits_and_ends_no_wait(idx: int) -> None:
+    case = between()
+    verdict, text = case.act("wake", idx)
+    assert (verdict, case.states) == ("noop", "done ready waiting")
+    assert text == "it waits for the signal approval, not for a moment: send it (`makegood task signal`)"
+
+
 def test_a_signal_without_a_value_is_null() -> None:
     case = between()
     case.say(signal(value=None))

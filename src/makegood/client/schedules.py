@@ -23,6 +23,8 @@ from makegood.workflow.workflow import Workflow
 
 MOST_BACKFILL: Final = 1000
 """Moments that one backfill submits, unless ``limit`` says otherwise."""
+MOST_NEXT: Final = 1000
+"""Moments that are computed at once."""
 _AT_ONCE = 500
 _PAGE = 100
 _SIMILAR = 1000
@@ -137,8 +139,13 @@ class ScheduleHandle:
         return await self._access.find(self.name, self.app)
 
     async def next(self, count: int = 5) -> list[datetime]:
-        """Return its next moments, without jitter, by the zone rules of this machine."""
+        """Return its next moments, at most 1,000, without jitter, by the zone rules of this machine.
+
+        Raises ``ConfigError``, ``ScheduleNotFoundError``.
+        """
         checked_count(count, "count")
+        if count > MOST_NEXT:
+            raise ConfigError(f"count={count}: at most {MOST_NEXT:,} moments")
         return [each.local for each in (await self.status()).upcoming(count)]
 
     async def pause(

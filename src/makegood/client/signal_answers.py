@@ -19,7 +19,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.client import signals
 from makegood.client.encoded_tasks import plain_step_result
 from makegood.client.opened_store import OpenedStore
-from makegood.client.step_waiters import StepWaiters
+from makegood.client.step_waiters import UNDER_WAY, StepWaiters
 from makegood.client.waiters import missing
 from makegood.declare.action import Action
 from makegood.declare.signal import Signal
@@ -63,8 +63,8 @@ class TargetStep(NamedTuple):
     name: str
     view: StepView
     """The step, or the ``each`` that has not made it yet."""
-    waits: frozenset[int]
-    """The steps before it that wait for the signal."""
+    waits: Mapping[int, str]
+    """The steps before it that wait for the signal, and their names."""
     app: str
 
     @property
@@ -82,6 +82,7 @@ async def ask(sender: signals.SignalSender, waiters: StepWaiters, question: Ques
     opened_store = sender.opened_store
     limit = None if timeout is None else seconds(timeout, name="timeout")
     target = await _target(opened_store, await _number(opened_store, to), until, name)
+    _check_step(target, options["step"])
     receipt = await signals.send(sender, to, signal, value, **options)
     signals.refuse_conflict(receipt, name)
     try:
@@ -108,7 +109,8 @@ async def _body(
     """Return the result, as JSON, of the step that a signal made ready. Raises ``StepFailedError``."""
     task = ids.parse(receipt.task)
     while True:
-        outcome = await waiters.outcome(AwaitedStep(task, target.view.idx, signal, receipt.id))
+        step = AwaitedStep(task, target.view.idx, signal, receipt.id, frozenset(target.waits))
+        outcome = await waiters.outcome(step)
         if target.exists and (outcome.wait is None or outcome.wait in target.waits):
             return _result(target, outcome, receipt)
         again = await _target(opened_store, task, target.name, signal)  # an each has made its items
@@ -131,6 +133,16 @@ def _checked_step(until: object, connection: object) -> str | Action[..., Any]:
             "and call signal() again with the same id=, with until= and without connection="
         )
     return until
+
+
+def _check_step(target: TargetStep, step: str | None) -> None:
+    """Raise ``ConfigError`` for a step whose use of the signal the target would not answer."""
+    waits = target.waits.values()
+    if step and target.exists and waits and step not in waits:
+        raise ConfigError(
+            f"step={step!r}: {target.name} comes after {' and '.join(waits)}, and no such wait, so its result would be no answer: pass "
+            f"{' or '.join(f'step={name!r}' for name in waits)}, or leave step= out"
+        )
 
 
 async def _number(opened_store: OpenedStore, to: int | TaskKey) -> int:
@@ -197,7 +209,10 @@ def _unreached_error(
 ) -> StepFailedError:
     """Return the error for a step that does not follow the wait that used the signal, or was not made."""
     if target.exists:
-        reason = f"it does not come after the wait that used this signal: pass step=, such as step={signal!r}"
+        reason = f"another wait used this signal, and the step is {outcome.state.replace('_', ' ')}"
+        if outcome.state in UNDER_WAY and target.waits:
+            waits = " or ".join(f"step={name!r}" for name in target.waits.values())
+            reason += f": to reach it, send another one with {waits}"
     else:
         reason = (
             f"{target.view.name} has not made it (it is {outcome.state}; the task is {outcome.task_state})"
@@ -248,22 +263,23 @@ def _of_action(detail: TaskDetail, action: Action[..., Any], signal: str) -> Tar
     )
 
 
-def _waits_before(steps: Sequence[StepView], idx: int, signal: str) -> frozenset[int]:
-    """Return the waits for a signal that come before a step, itself included."""
+def _waits_before(steps: Sequence[StepView], idx: int, signal: str) -> dict[int, str]:
+    """Return the waits for a signal that come before a step, itself included, with their names."""
     plans = {step.idx: step.plan for step in steps if step.plan is not None}
+    names = {step.idx: step.name for step in steps}
     items: Mapping[int, list[int]] = defaultdict(list)
     for plan in plans.values():
         items[saga.owner(plan)].append(plan.idx)
-    waits: set[int] = set()
+    waits: dict[int, str] = {}
     ahead, closure = [idx], {idx}
     while ahead:
         plan = plans.get(ahead.pop(), StepPlan(-1))
         if plan.kind == "wait_for" and plan.action == signal:
-            waits.add(plan.idx)
+            waits[plan.idx] = names[plan.idx]
         before = [*saga.predecessors(plan), *(items[plan.of] if plan.kind == "gather" else ())]
         ahead += [each for each in before if each not in closure]
         closure.update(before)
-    return frozenset(waits)
+    return waits
 
 
 def _waits_inside(plan: StepPlan | None, signal: str) -> bool:

@@ -24,17 +24,18 @@ _PAGE: Final = 200
 """Steps that are read at once."""
 _REST: Final = 0.005
 """Seconds between two reads, at least: outcomes that come together are read together."""
-_UNDER_WAY: Final = frozenset({"waiting", "ready", "running", "in_doubt"})
+UNDER_WAY: Final = frozenset({"waiting", "ready", "running", "in_doubt"})
 
 
-def is_over(outcome: StepOutcome) -> bool:
-    """Whether waiting for a step has ended: it has an outcome, or gets none unless somebody acts.
+def is_over(step: AwaitedStep, outcome: StepOutcome) -> bool:
+    """Whether waiting for a step has ended: it has an outcome, gets none unless somebody acts, or another
+    wait used the signal.
 
     A step that was done before the signal was used says nothing about that signal.
     """
     if outcome.is_stale or outcome.goal == "undo" or outcome.task_state in AT_REST:
         return True
-    return outcome.wait is not None and outcome.state not in _UNDER_WAY
+    return outcome.wait is not None and (outcome.wait not in step.waits or outcome.state not in UNDER_WAY)
 
 
 class StepWaiters:
@@ -115,7 +116,7 @@ class StepWaiters:
                 outcome = outcomes.get(step)
                 if outcome is None:
                     self._fail(step, missing(step.task))
-                elif is_over(outcome):
+                elif is_over(step, outcome):
                     for waiter in self._waiting.pop(step, ()):
                         if not waiter.done():
                             waiter.set_result(outcome)

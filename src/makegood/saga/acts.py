@@ -281,6 +281,12 @@ def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "applied", "it begins now"
     steps = work.steps() if message.idx < 0 else [work.step(message.idx)]
     asleep = [step for step in steps if waits.sleeps(step)]
+    signals = ", ".join(dict.fromkeys(step.plan.action for step in steps if rules.listens(step)))
+    if not asleep and signals:
+        return (
+            "noop",
+            f"it waits for the signal {signals}, not for a moment: send it (`makegood task signal`)",
+        )
     if not asleep:
         what = "the task does not sleep" if message.idx < 0 else f"{steps[0].name} does not sleep"
         return "noop", f"{what}: it is {task.state if message.idx < 0 else steps[0].state}"

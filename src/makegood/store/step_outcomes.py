@@ -28,6 +28,10 @@ class AwaitedStep(msgspec.Struct, frozen=True):
     """The signal's name."""
     id: str
     """The signal's id."""
+    waits: frozenset[int] = frozenset()
+    """The steps that wait for such a signal and come before this one: only if one of them uses it is the
+    step's result an answer to it.
+    """
 
 
 class StepOutcome(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ def fate(signal: SignalView, state: str) -> str:
 
     >>> fate(SignalView("approval", "click-1", 0.0), "processing")
     'unread'
+    >>> fate(SignalView("approval", "click-1", 0.0, step="approval-2", kept=True), "processing")
+    'kept until approval-2 waits for it'
     >>> fate(SignalView("approval", "click-1", 0.0, used="approval"), "undone")
     'used by approval'
     """
@@ -17,7 +19,9 @@ def fate(signal: SignalView, state: str) -> str:
         return f"used by {signal.used}"
     if state in ("processed", "undone"):
         return "late: no step used it before the task ended"
-    return "kept until a step waits for it" if signal.kept else "unread"
+    if signal.kept:
+        return f"kept until {signal.step or 'a step'} waits for it"
+    return f"unread, for {signal.step}" if signal.step else "unread"
 
 
 def receivable(detail: TaskDetail) -> list[str]:
