@@ -94,6 +94,23 @@ async def test_an_id_is_one_signal_whatever_became_of_the_task(store: Store, wor
     assert len(await world.rows("select 1 from {signal}")) == 3
 
 
+ANSWER = '{"type":"object","properties":{"yes":{"type":"boolean"},"by":{"type":"string","default":""}},"required":["yes"]}'
+SPELLINGS = (b'{"yes":true,"by":""}', b'{"by":"","yes":true}', b'{"yes": true}')
+
+
+@pytest.mark.parametrize("first", SPELLINGS)
+async def test_a_value_is_the_same_however_it_is_spelled(store: Store, first: bytes) -> None:
+    """By two programs, by hand, or after a deployment that added a member with a default; in an act on many too."""
+    await store.tasks.submit(
+        [draft(1, signals=(("approval", ANSWER),)), draft(2, signals=(("approval", ANSWER),))]
+    )
+    for n, value in enumerate((first, *SPELLINGS)):
+        answers = await asyncio.gather(*(store.tasks.signal(approval(to, value=value)) for to in (1, 2)))
+        assert [(answer.created, answer.conflict) for answer in answers] == [(n == 0, False)] * 2
+    answer = await store.tasks.signal(approval(value=b'{"yes":true,"by":"ann"}'))
+    assert (answer.created, answer.conflict) == (False, True)
+
+
 async def test_signals_of_one_id_at_the_same_moment_are_one(store: Store, other: Store, world: World) -> None:
     await store.tasks.submit([draft(1, signals=WAITS)])
     answers = await asyncio.gather(*(each.tasks.signal(approval()) for each in (store, other) * 8))

@@ -77,7 +77,7 @@ def test_a_signal_is_sent_by_id_or_by_workflow_and_key(shop: Shop, task: str) ->
     )
     assert (second["id"], second["step"], second["kept"]) == ("mail-7", "approval[3]", False)
     text = shop.done("task", "show", task)
-    assert "approval (mail-7), unread, sent by " in text
+    assert "approval (mail-7), unread, for approval[3], sent by " in text
     assert f"approval ({id_}), unread, sent by ann" in text
     acts = shop.json("audit")
     assert [(act["kind"], act["task"]) for act in acts] == [("signal", task)] * 3

@@ -62,6 +62,20 @@ def fill_defaults(schema: str, value: bytes) -> bytes:
     return value if whole == members else msgspec.json.encode(whole)
 
 
+def sorted_text(value: bytes) -> bytes:
+    """Return a value, as JSON, with the members of its objects in the order of their names.
+
+    >>> sorted_text(b'{"yes": true, "by": "ann"}')
+    b'{"by":"ann","yes":true}'
+    """
+    if value[:1] not in (b"{", b"["):
+        return value
+    try:
+        return msgspec.json.encode(msgspec.json.decode(value), order="sorted")
+    except UNREADABLE:
+        return value
+
+
 class _Check:
     """A look at one value; ``root`` holds what its schema refers to."""
 

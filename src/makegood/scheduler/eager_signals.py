@@ -81,7 +81,7 @@ class EagerSignals:
         message = whole.task_message
         if not self._tasks.deliver(task, message, self._tasks.node):
             return None
-        draft = _Draft(new_signal(signal), message, asyncio.get_running_loop().create_future())
+        draft = _Draft(new_signal(whole), message, asyncio.get_running_loop().create_future())
         self.drafts[task] = draft
         return Signalled(signal.id, created=True, task=show(task)) if await draft.answer else None
 

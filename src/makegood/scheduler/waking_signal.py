@@ -75,8 +75,11 @@ class WakingSignal:
         draft = self.draft
         if draft is None or task.sleeps or any(wait <= 0 for wait in task.due.values()):
             return None
-        signal = whole_signal(held_task, draft.signal)
-        return None if signal is None else signal.task_message
+        whole = whole_signal(held_task, draft.signal)
+        if whole is None:
+            return None
+        draft.signal = whole
+        return whole.task_message
 
     def join(self, decision: Decision, *, is_used: bool) -> None:
         """Have a Decision on the task write the signal if it uses it."""

@@ -17,7 +17,7 @@ from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
 from makegood.payload.envelopes import SCHEMA, is_encoded
-from makegood.payload.schema_misfit import fill_defaults, misfit
+from makegood.payload.schema_misfit import fill_defaults, misfit, sorted_text
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import SignalView
@@ -87,8 +87,12 @@ class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """What tells this signal from another one under its id."""
-        return blake2b(self.step.encode() + b"\0" + self.value, digest_size=16).digest()
+        """What tells this signal from another one under its id, however its value is spelled.
+
+        Known only of a signal in its final form: a member may be left out or written.
+        """
+        text = sorted_text(self.value if self.whole is None else self.whole)
+        return blake2b(self.step.encode() + b"\0" + text, digest_size=16).digest()
 
     @property
     def task_message(self) -> TaskMessage:
@@ -167,7 +171,7 @@ def verdict(
         raise refusal
     # Asked before the rest: a repeated signal is no new one, whatever became of the task.
     if task.digest is not None:
-        conflict = data(task.digest) != signal.digest
+        conflict = data(task.digest) != _whole(signal, schemas).digest
         return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
     if (refusal := _refusal(task, signal, schemas)) is not None:
         raise refusal
@@ -185,7 +189,7 @@ def whole_for(signal: OutgoingSignal, schemas: Mapping[str, str] | None) -> Outg
 
 
 def _whole(signal: OutgoingSignal, schemas: Mapping[str, str] | None) -> OutgoingSignal:
-    """Return a signal whose message has the defaults that its sender leaves out; its digest is the same."""
+    """Return a signal in its final form: with the defaults that its sender leaves out."""
     whole = fill_defaults((schemas or {}).get(signal.name, ""), signal.value)
     return signal if whole is signal.value else msgspec.structs.replace(signal, whole=whole)
 
@@ -301,7 +305,7 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
         task = Addressee(*row)
         signal = by_task[task.task]
         if task.digest is not None:
-            is_same = data(task.digest) == signal.digest
+            is_same = data(task.digest) == _whole(signal, rows.signals_of(task.static)).digest
             answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
         else:
             schemas = rows.signals_of(task.static)
