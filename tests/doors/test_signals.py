@@ -101,6 +101,14 @@ def test_a_signal_is_known_by_its_id(shop: Shop, task: str) -> None:
     assert len(shop.json("audit")) == 1
 
 
+def test_who_waits_for_the_answer_is_told_that_no_scheduler_runs(shop: Shop, task: str) -> None:
+    result = shop.call("task", "signal", task, "approval", "true", "--until", "approval", "--timeout", "10ms")
+    assert result.stderr.startswith(
+        "makegood: no scheduler runs on this store, nothing continues until one does"
+    )
+    assert result.exit_code == 7
+
+
 def test_a_signal_that_no_task_takes_is_refused_with_the_remedy(shop: Shop, task: str) -> None:
     unknown = shop.call("task", "signal", "0000000000007", "approval", "true")
     assert (unknown.exit_code, "there is no task 0000000000007 in this store" in unknown.stderr) == (3, True)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from makegood.base import ids
-from makegood.cli import exits
+from makegood.cli import exits, no_scheduler
 from makegood.cli.bulk_acts import RequestedAct, on_all
 from makegood.cli.client import MOST_NAMED, report_sent, run_work, task_named
 from makegood.cli.codec_option import codec_option
@@ -102,6 +102,8 @@ def signal(
         number = await (_task_number(client, task) if key is None else _number(client, task, key))
         author = client.acts.new(who, "").who
         handle = client.task(number)
+        if until is not None:
+            await no_scheduler.warn_of(cli, client, handle)
         return handle.id, await handle.signal(declaration or name, content, who=author, **options, **waits)
 
     task_id, answer = run_work(cli, send)
