@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from makegood.model.messages import TaskMessage
 from makegood.model.states import ENDED
 from makegood.saga import acts, undo
 from makegood.store import lanes
@@ -23,6 +24,9 @@ IN_ERROR = replace(
     services={"service refuses": 0.3, "service fails": 0.5},
 )
 """Tasks with lanes end in error, and an operator acts on them."""
+
+CROWDED = replace(LANED, tasks=20, pace=0.5, storm=20.0, services={"service refuses": 0.5})
+"""Tasks of all kinds of lanes come to rest in error, and nobody acts on them."""
 
 
 def rewrite(m: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
@@ -123,6 +127,12 @@ def resubmit_passes_the_queue(m: pytest.MonkeyPatch) -> None:
     """A task without lanes that is resubmitted, or undone again, goes at once."""
     for module in (acts, undo):
         m.setattr(module.rules, "waits_for_lanes", lambda _task: False)
+
+
+@mutant(CROWDED)
+def lane_overrides_the_operator(m: pytest.MonkeyPatch) -> None:
+    """A task that cancels for its lane has a task in error undone too."""
+    m.setattr(lanes, "TaskMessage", lambda kind, *, act, automatic: TaskMessage(kind, act=act))  # noqa: ARG005
 
 
 @mutant(IN_ERROR)

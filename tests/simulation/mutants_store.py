@@ -68,7 +68,7 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
     m.setattr(
         commit._Commit, "_fences", lambda c, *of: [fence for fence in fences(c, *of) if fence[0] != "held"]
     )
-    m.setattr(commit._Commit, "_held", lambda _commit, decisions: decisions)
+    m.setattr(commit._Commit, "_under_lock", lambda _commit, decisions: decisions)
 
 
 @mutant(

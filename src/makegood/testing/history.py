@@ -67,7 +67,7 @@ The kinds, with their fields:
   ended, before its reply is sent
 - counted: idx, failures: a failure was counted for a step
 - alert: alert (its kind), step, text
-- act: what ("cancel", "undo", "resubmit", "settle", "wake"), verdict, reason
+- act: what ("cancel", "undo", "resubmit", "settle", "wake"), verdict, reason, who
 - ended: state, result, standing (names), submission
 - fault: what, point; seconds: by which a clock jump set a monotonic clock forward
 - restored: the store went back in time and began a new generation; the history no longer has what the store

@@ -52,7 +52,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("lease", "insert", "makegood_lease", "new.name, 0, new.epoch, null, new.holder"),
     ("lease", "update", "makegood_lease", "new.name, old.epoch, new.epoch, old.holder, new.holder"),
     ("alert", "insert", "makegood_alert", "new.task, new.kind, new.step, new.text"),
-    ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason"),
+    ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason, new.who"),
     ("node", "insert", "makegood_node", "new.id, new.name"),
 )  # fmt: skip
 _WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'") | {
@@ -349,10 +349,10 @@ class Recorder:
     def _note_alerts_and_acts(self, changes: LoggedChanges) -> None:
         for task, kind, step, text, *_ in changes.of("alert"):
             self._note("alert", task or 0, alert=kind, step=step, text=text)
-        for task, kind, verdict, reason, *_ in changes.of("act"):
+        for task, kind, verdict, reason, who, *_ in changes.of("act"):
             if not task:  # on many tasks, or the leader: each of their commands is an act of its own
                 continue
-            self._note("act", task, what=kind, verdict=verdict, reason=reason)
+            self._note("act", task, what=kind, verdict=verdict, reason=reason, who=who)
             if verdict == "refused":
                 self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
 
