@@ -194,6 +194,25 @@ async def test_messages_dead_letters_and_signals_by_key(store: Store, world: Wor
         refuse_canary(await dump(world), "a row")
 
 
+async def test_the_client_of_a_node_encodes_and_decodes_messages_as_its_app_does(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node:
+        await node.client.send("other", {"card": CANARY}, id="m-1")
+        shop.faults["accept dead"] = mg.Permanent(CANARY)
+        await node.client.send("orders", Order("dead"), id="m-2")
+        while not await node.client.messages("orders", dead=True):
+            await moment()
+        await node.client.replay_messages("orders", ["m-2"], value=Order("o-2"))
+        while not (views := await node.client.find(mg.Filter(key=mg.Exact("o-2")))):
+            await moment()
+        assert await node.client.task(views[0].id).result("120s") == CANARY
+        refuse_canary(await dump(world), "a row")
+        (message,) = await node.client.queue("other").receive()
+        assert message.value == {"card": CANARY}
+
+
 async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) -> None:
     shop, later_shop = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32, **KEYS))
     async with Client(store) as client:

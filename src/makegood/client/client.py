@@ -111,6 +111,8 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
 
     @property
     def _codec(self) -> Codec | None:
+        if self._access.codec is None:
+            return next((app.codec for app in self._access.apps), None)  # of a node, which runs one app
         return self._access.codec
 
     async def open(self, *, looking: bool = False) -> None:
