@@ -121,6 +121,80 @@ async def test_errors_withhold_their_texts_and_an_undo_gets_what_was_done(store:
         refuse_canary(await dump(world), "a row")
 
 
+def refusing_app() -> mg.App:
+    """Return an app whose workflows fail with a reason that the function wrote, was given, or got from an action."""
+    app = mg.App("shop", codec=encrypted())
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING, readable=True)
+    def is_refused(text: str) -> bool:
+        return True
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def reason(text: str) -> str:
+        return text
+
+    @app.workflow
+    def written(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(f"no: {text}"))
+
+    @app.workflow
+    def given(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(text))
+
+    @app.workflow
+    def answered(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(reason(text)))
+
+    @app.workflow
+    def raced(text: str) -> None:
+        mg.first(
+            lambda: mg.when(is_refused(text), then=lambda: mg.fail(text)),
+            lambda: mg.when(is_refused(text), then=lambda: mg.fail(f"no: {text}")),
+        )
+
+    app.schedule("hourly", given, CANARY, every="1h")
+    return app
+
+
+async def legible_cause(node: Node, task: mg.TaskHandle[Any]) -> str:
+    """Return the cause of an undone task, which is the same wherever a client with the codec reads it."""
+    with pytest.raises(mg.TaskUndone) as undone:
+        await task.result("120s")
+    cause = undone.value.cause
+    with pytest.raises(mg.TaskUndone) as known:  # to the store, and not only to the Scheduler beside
+        await node.client.task(task.id).result("120s")
+    detail = await task.status()
+    (view,) = await node.client.find(mg.Filter(ids=(task.number,)))
+    causes = {cause, known.value.cause, (await task.wait("120s")).cause, detail.task.cause, view.cause}
+    assert causes == {cause}
+    assert "mg1:" not in " ".join(step.error or "" for step in detail.steps)
+    moves = [move async for event in task.events(follow=False) for move in event.moves]
+    assert any(move.detail and cause.endswith(move.detail) for move in moves if move.name == "task")
+    assert "mg1:" not in " ".join(move.detail for move in moves)
+    return cause
+
+
+async def test_the_reason_of_a_fail_is_legible_to_its_submitter_wherever_it_comes_from(
+    store: Store, world: World
+) -> None:
+    app = refusing_app()
+    async with Node(app, store, options=QUIET) as node, Client(store) as stranger:
+        task = await node.client.submit(app.workflows["written"], CANARY)
+        assert await legible_cause(node, task) == f"no: {CANARY}"
+        for name in ("given", "answered"):
+            task = await node.client.submit(app.workflows[name], CANARY)
+            assert await legible_cause(node, task) == CANARY
+        schedule = await node.client.find_schedule("hourly")
+        assert await legible_cause(node, await schedule.trigger()) == CANARY
+        task = await node.client.submit(app.workflows["raced"], CANARY)
+        cause = await legible_cause(node, task)
+        assert cause.count(CANARY) == 2
+        view = await stranger.task(task.id).wait()
+        assert "mg1:" in view.cause
+        refuse_canary(await dump(world), "a row")
+
+
 async def opened_error(shop: EncodedShop, task: mg.TaskHandle[Any], step: str, text: str) -> str:
     context = mg.codecs.Context(task.id, f"error of {step}")
     return (await decode(shop.app.codec, f'"{text}"'.encode(), context)).decode()
