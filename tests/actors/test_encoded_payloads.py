@@ -1,8 +1,10 @@
 """Payloads that the engine cannot read: a task runs, fails, is undone and repaired, and no row has a value in plain."""
 
 import logging
+import random
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from makegood.node.node import Node
 from makegood.payload.envelopes import decode
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
+from makegood.supervisor.chores import Chores
 from tests.actors.conftest import QUIET
 from tests.actors.encoded_shop import (
     CANARY,
@@ -298,6 +301,62 @@ async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) 
             await client.submit(later_shop.briefly, Order("o-2"), key="k")
         tasks = await client.submit_many([shop.briefly.plan(Order("o-1")).with_(key=key) for key in "kl"])
         assert [task.created for task in tasks] == [False, True]
+
+
+async def test_a_signal_by_handle_by_key_and_from_an_inbox_is_one_signal_under_one_id(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node:
+        client, line = node.client, Order("signal").lines[0]
+        task = await client.submit(shop.place, Order("o-1"), key="o-1", delay="1h")
+        numbered = partial(client.signal, task, shop.approval)
+        keyed = partial(client.signal, shop.place, shop.approval, key="o-1")
+        for n, ways in enumerate(([numbered, keyed, numbered], [keyed, numbered, keyed])):
+            answers = [await send(line, id=f"click-{n}") for send in ways]
+            assert [answer.created for answer in answers] == [True, False, False]
+            assert not any(answer.conflict for answer in answers)
+            assert all([(await send(Line("other"), id=f"click-{n}")).conflict for send in ways])
+        await client.send("orders", Order("signal"), id="click-0")
+        while not any(name == "accept signal" for name, _ in shop.calls) or await client.messages("orders"):
+            await moment()
+        assert not await client.messages("orders", dead=True)
+        assert len((await task.status()).signals) == 2
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_a_signal_to_many_is_the_same_one_now_and_by_the_leader(store: Store, world: World) -> None:
+    """Under one id, whichever is first; so is the signal to one task under the id that it has there."""
+    shop = EncodedShop(encrypted())
+    everyone = mg.Filter(workflow="place")
+    async with Node(shop.app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        client, line = node.client, Line("approved")
+        tasks = [
+            await client.submit(shop.place, Order(key), key=key, delay="1h") for key in ("o-1", "o-2", "o-3")
+        ]
+
+        async def send_now(id_: str) -> list[str]:
+            acts = await client.signal_all(everyone, shop.approval, line, id=id_)
+            return [act.verdict for act in acts]
+
+        async def send_by_leader(id_: str) -> tuple[int, int, int]:
+            await client.bulk("signal", everyone, signal=shop.approval, value=line, id=id_)
+            leader = Chores(store, leads=lambda: True, rng=random.Random(1))
+            while (view := await client.bulk_act(id_)).state == "running":
+                await leader.once()
+                await moment()
+            return view.applied, view.noop, view.refused
+
+        assert (await client.signal(tasks[0], shop.approval, line, id=f"n-1/{tasks[0].id}")).created
+        assert sorted(await send_now("n-1")) == ["applied", "applied", "noop"]
+        assert await send_by_leader("n-2") == (3, 0, 0)
+        assert await send_now("n-2") == ["noop"] * 3
+        assert await send_now("n-3") == ["applied"] * 3
+        assert await send_by_leader("n-3") == (0, 3, 0)
+        for id_ in ("n-2", "n-3"):
+            again = await client.signal(tasks[0], shop.approval, line, id=f"{id_}/{tasks[0].id}")
+            assert (again.created, again.conflict) == (False, False)
+        refuse_canary(await dump(world), "a row")
 
 
 async def test_schedules_are_encoded_and_the_same_app_writes_the_same_schedule(
