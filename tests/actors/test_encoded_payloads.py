@@ -3,6 +3,7 @@
 import logging
 import random
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -196,6 +197,86 @@ async def test_the_reason_of_a_fail_is_legible_to_its_submitter_wherever_it_come
         view = await stranger.task(task.id).wait()
         assert "mg1:" in view.cause
         refuse_canary(await dump(world), "a row")
+
+
+async def test_errors_of_setups_withhold_their_texts(
+    store: Store, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their class and line are in the alert and in the log."""
+    app = mg.App("shop", codec=encrypted())
+    desk = app.agent("desk")
+    failures, closings = iter(range(4)), list[str]()
+
+    @app.setup
+    def db() -> Iterator[str]:
+        if next(failures, None) is not None:
+            raise OSError(CANARY)
+        yield "db"
+        closings.append("db")
+        raise OSError(CANARY)
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def ask(text: str, *, db: str = mg.SETUP) -> str:
+        return db
+
+    @app.workflow
+    def order(text: str) -> str:
+        return ask(text)
+
+    async with Node(app, store, options=QUIET) as node:
+        task = await node.client.submit(order, CANARY)
+        assert await task.result("120s") == "db"
+        (alert,) = await node.client.alerts(ended=True)
+        refuse_canary(await dump(world), "a row")
+    assert closings
+    for text in (alert.text, caplog.text):
+        assert "OSError (its text is withheld), test_encoded_payloads.py:" in text
+    assert "could not be closed: OSError (its text is withheld)" in caplog.text
+
+
+class Clumsy:
+    """A codec whose errors quote what it works on."""
+
+    def encode(self, data: bytes, context: mg.codecs.Context) -> bytes:
+        if context.field == "result of ask":
+            raise ValueError(data.decode())
+        return data[::-1]
+
+    def decode(self, data: bytes, context: mg.codecs.Context) -> bytes:
+        if context.field == "input 0":
+            raise ValueError(data[::-1].decode())
+        return data[::-1]
+
+
+async def test_errors_of_a_codec_withhold_their_texts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    app = mg.App("shop", codec=Clumsy())
+    desk = app.agent("desk")
+    recover = mg.Recover(threshold=0, wait="10ms", extended="10ms")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING, recover=recover)
+    def ask(text: str) -> str:
+        return text
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def name() -> str:
+        return CANARY
+
+    @app.workflow(name="asks")
+    def asks() -> str:
+        return ask(name())
+
+    @app.workflow(name="passes")
+    def passes(text: str) -> str:
+        return ask(text)
+
+    async with Node(app, store, options=QUIET) as node:
+        await ended(await node.client.submit(asks), "undone")
+        await node.client.submit(passes, CANARY)
+        while not (alerts := await node.client.alerts()):
+            await moment()
+    assert "cannot be decoded: ValueError (its text is withheld)" in alerts[0].text
+    refuse_canary(alerts[0].text, "an alert")
+    assert "the result cannot be encoded: ValueError" in caplog.text
 
 
 async def opened_error(shop: EncodedShop, task: mg.TaskHandle[Any], step: str, text: str) -> str:

@@ -124,9 +124,8 @@ async def decode(
     except CodecError:
         raise
     except Exception as fault:
-        raise CodecError(
-            f"{context.field} of {context.task} cannot be decoded: {words(fault, named=True)}"
-        ) from fault
+        text = withheld(fault) if withholds(codec) else words(fault, named=True)
+        raise CodecError(f"{context.field} of {context.task} cannot be decoded: {text}") from fault
 
 
 def signal_subject(app: str) -> str:
