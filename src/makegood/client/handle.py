@@ -43,7 +43,7 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
-from makegood.payload.envelopes import Codec, is_codec, is_encoded
+from makegood.payload.envelopes import Codec, describe, is_codec, is_encoded
 from makegood.store.signals import Signalled, TaskKey
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
@@ -191,7 +191,7 @@ class TaskHandle(Generic[R_co]):
             if s.state == "undo_failed"
         ]
         return TaskInError(
-            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *problems])}; in place or in doubt: "
+            f"task {self.id} needs an operator: {'; '.join([describe(cause) or 'no cause recorded', *problems])}; in place or in doubt: "
             f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
