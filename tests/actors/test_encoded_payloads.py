@@ -1,8 +1,11 @@
 """Payloads that the engine cannot read: a task runs, fails, is undone and repaired, and no row has a value in plain."""
 
 import logging
+import random
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from makegood.node.node import Node
 from makegood.payload.envelopes import decode
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
+from makegood.supervisor.chores import Chores
 from tests.actors.conftest import QUIET
 from tests.actors.encoded_shop import (
     CANARY,
@@ -121,6 +125,160 @@ async def test_errors_withhold_their_texts_and_an_undo_gets_what_was_done(store:
         refuse_canary(await dump(world), "a row")
 
 
+def refusing_app() -> mg.App:
+    """Return an app whose workflows fail with a reason that the function wrote, was given, or got from an action."""
+    app = mg.App("shop", codec=encrypted())
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING, readable=True)
+    def is_refused(text: str) -> bool:
+        return True
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def reason(text: str) -> str:
+        return text
+
+    @app.workflow
+    def written(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(f"no: {text}"))
+
+    @app.workflow
+    def given(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(text))
+
+    @app.workflow
+    def answered(text: str) -> None:
+        mg.when(is_refused(text), then=lambda: mg.fail(reason(text)))
+
+    @app.workflow
+    def raced(text: str) -> None:
+        mg.first(
+            lambda: mg.when(is_refused(text), then=lambda: mg.fail(text)),
+            lambda: mg.when(is_refused(text), then=lambda: mg.fail(f"no: {text}")),
+        )
+
+    app.schedule("hourly", given, CANARY, every="1h")
+    return app
+
+
+async def legible_cause(node: Node, task: mg.TaskHandle[Any]) -> str:
+    """Return the cause of an undone task, which is the same wherever a client with the codec reads it."""
+    with pytest.raises(mg.TaskUndone) as undone:
+        await task.result("120s")
+    cause = undone.value.cause
+    with pytest.raises(mg.TaskUndone) as known:  # to the store, and not only to the Scheduler beside
+        await node.client.task(task.id).result("120s")
+    detail = await task.status()
+    (view,) = await node.client.find(mg.Filter(ids=(task.number,)))
+    causes = {cause, known.value.cause, (await task.wait("120s")).cause, detail.task.cause, view.cause}
+    assert causes == {cause}
+    assert "mg1:" not in " ".join(step.error or "" for step in detail.steps)
+    moves = [move async for event in task.events(follow=False) for move in event.moves]
+    assert any(move.detail and cause.endswith(move.detail) for move in moves if move.name == "task")
+    assert "mg1:" not in " ".join(move.detail for move in moves)
+    return cause
+
+
+async def test_the_reason_of_a_fail_is_legible_to_its_submitter_wherever_it_comes_from(
+    store: Store, world: World
+) -> None:
+    app = refusing_app()
+    async with Node(app, store, options=QUIET) as node, Client(store) as stranger:
+        task = await node.client.submit(app.workflows["written"], CANARY)
+        assert await legible_cause(node, task) == f"no: {CANARY}"
+        for name in ("given", "answered"):
+            task = await node.client.submit(app.workflows[name], CANARY)
+            assert await legible_cause(node, task) == CANARY
+        schedule = await node.client.find_schedule("hourly")
+        assert await legible_cause(node, await schedule.trigger()) == CANARY
+        task = await node.client.submit(app.workflows["raced"], CANARY)
+        cause = await legible_cause(node, task)
+        assert cause.count(CANARY) == 2
+        view = await stranger.task(task.id).wait()
+        assert "mg1:" in view.cause
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_errors_of_setups_withhold_their_texts(
+    store: Store, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their class and line are in the alert and in the log."""
+    app = mg.App("shop", codec=encrypted())
+    desk = app.agent("desk")
+    failures, closings = iter(range(4)), list[str]()
+
+    @app.setup
+    def db() -> Iterator[str]:
+        if next(failures, None) is not None:
+            raise OSError(CANARY)
+        yield "db"
+        closings.append("db")
+        raise OSError(CANARY)
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def ask(text: str, *, db: str = mg.SETUP) -> str:
+        return db
+
+    @app.workflow
+    def order(text: str) -> str:
+        return ask(text)
+
+    async with Node(app, store, options=QUIET) as node:
+        task = await node.client.submit(order, CANARY)
+        assert await task.result("120s") == "db"
+        (alert,) = await node.client.alerts(ended=True)
+        refuse_canary(await dump(world), "a row")
+    assert closings
+    for text in (alert.text, caplog.text):
+        assert "OSError (its text is withheld), test_encoded_payloads.py:" in text
+    assert "could not be closed: OSError (its text is withheld)" in caplog.text
+
+
+class Clumsy:
+    """A codec whose errors quote what it works on."""
+
+    def encode(self, data: bytes, context: mg.codecs.Context) -> bytes:
+        if context.field == "result of ask":
+            raise ValueError(data.decode())
+        return data[::-1]
+
+    def decode(self, data: bytes, context: mg.codecs.Context) -> bytes:
+        if context.field == "input 0":
+            raise ValueError(data[::-1].decode())
+        return data[::-1]
+
+
+async def test_errors_of_a_codec_withhold_their_texts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    app = mg.App("shop", codec=Clumsy())
+    desk = app.agent("desk")
+    recover = mg.Recover(threshold=0, wait="10ms", extended="10ms")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING, recover=recover)
+    def ask(text: str) -> str:
+        return text
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def name() -> str:
+        return CANARY
+
+    @app.workflow(name="asks")
+    def asks() -> str:
+        return ask(name())
+
+    @app.workflow(name="passes")
+    def passes(text: str) -> str:
+        return ask(text)
+
+    async with Node(app, store, options=QUIET) as node:
+        await ended(await node.client.submit(asks), "undone")
+        await node.client.submit(passes, CANARY)
+        while not (alerts := await node.client.alerts()):
+            await moment()
+    assert "cannot be decoded: ValueError (its text is withheld)" in alerts[0].text
+    refuse_canary(alerts[0].text, "an alert")
+    assert "the result cannot be encoded: ValueError" in caplog.text
+
+
 async def opened_error(shop: EncodedShop, task: mg.TaskHandle[Any], step: str, text: str) -> str:
     context = mg.codecs.Context(task.id, f"error of {step}")
     return (await decode(shop.app.codec, f'"{text}"'.encode(), context)).decode()
@@ -194,6 +352,25 @@ async def test_messages_dead_letters_and_signals_by_key(store: Store, world: Wor
         refuse_canary(await dump(world), "a row")
 
 
+async def test_the_client_of_a_node_encodes_and_decodes_messages_as_its_app_does(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node:
+        await node.client.send("other", {"card": CANARY}, id="m-1")
+        shop.faults["accept dead"] = mg.Permanent(CANARY)
+        await node.client.send("orders", Order("dead"), id="m-2")
+        while not await node.client.messages("orders", dead=True):
+            await moment()
+        await node.client.replay_messages("orders", ["m-2"], value=Order("o-2"))
+        while not (views := await node.client.find(mg.Filter(key=mg.Exact("o-2")))):
+            await moment()
+        assert await node.client.task(views[0].id).result("120s") == CANARY
+        refuse_canary(await dump(world), "a row")
+        (message,) = await node.client.queue("other").receive()
+        assert message.value == {"card": CANARY}
+
+
 async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) -> None:
     shop, later_shop = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32, **KEYS))
     async with Client(store) as client:
@@ -205,6 +382,62 @@ async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) 
             await client.submit(later_shop.briefly, Order("o-2"), key="k")
         tasks = await client.submit_many([shop.briefly.plan(Order("o-1")).with_(key=key) for key in "kl"])
         assert [task.created for task in tasks] == [False, True]
+
+
+async def test_a_signal_by_handle_by_key_and_from_an_inbox_is_one_signal_under_one_id(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node:
+        client, line = node.client, Order("signal").lines[0]
+        task = await client.submit(shop.place, Order("o-1"), key="o-1", delay="1h")
+        numbered = partial(client.signal, task, shop.approval)
+        keyed = partial(client.signal, shop.place, shop.approval, key="o-1")
+        for n, ways in enumerate(([numbered, keyed, numbered], [keyed, numbered, keyed])):
+            answers = [await send(line, id=f"click-{n}") for send in ways]
+            assert [answer.created for answer in answers] == [True, False, False]
+            assert not any(answer.conflict for answer in answers)
+            assert all([(await send(Line("other"), id=f"click-{n}")).conflict for send in ways])
+        await client.send("orders", Order("signal"), id="click-0")
+        while not any(name == "accept signal" for name, _ in shop.calls) or await client.messages("orders"):
+            await moment()
+        assert not await client.messages("orders", dead=True)
+        assert len((await task.status()).signals) == 2
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_a_signal_to_many_is_the_same_one_now_and_by_the_leader(store: Store, world: World) -> None:
+    """Under one id, whichever is first; so is the signal to one task under the id that it has there."""
+    shop = EncodedShop(encrypted())
+    everyone = mg.Filter(workflow="place")
+    async with Node(shop.app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        client, line = node.client, Line("approved")
+        tasks = [
+            await client.submit(shop.place, Order(key), key=key, delay="1h") for key in ("o-1", "o-2", "o-3")
+        ]
+
+        async def send_now(id_: str) -> list[str]:
+            acts = await client.signal_all(everyone, shop.approval, line, id=id_)
+            return [act.verdict for act in acts]
+
+        async def send_by_leader(id_: str) -> tuple[int, int, int]:
+            await client.bulk("signal", everyone, signal=shop.approval, value=line, id=id_)
+            leader = Chores(store, leads=lambda: True, rng=random.Random(1))
+            while (view := await client.bulk_act(id_)).state == "running":
+                await leader.once()
+                await moment()
+            return view.applied, view.noop, view.refused
+
+        assert (await client.signal(tasks[0], shop.approval, line, id=f"n-1/{tasks[0].id}")).created
+        assert sorted(await send_now("n-1")) == ["applied", "applied", "noop"]
+        assert await send_by_leader("n-2") == (3, 0, 0)
+        assert await send_now("n-2") == ["noop"] * 3
+        assert await send_now("n-3") == ["applied"] * 3
+        assert await send_by_leader("n-3") == (0, 3, 0)
+        for id_ in ("n-2", "n-3"):
+            again = await client.signal(tasks[0], shop.approval, line, id=f"{id_}/{tasks[0].id}")
+            assert (again.created, again.conflict) == (False, False)
+        refuse_canary(await dump(world), "a row")
 
 
 async def test_schedules_are_encoded_and_the_same_app_writes_the_same_schedule(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import makegood as mg
 from makegood.codecs import Encrypted
+from makegood.messaging.alerts import AlertSender
 from tests.actors.conftest import QUIET
 from tests.actors.encoded_shop import CANARY, KEYS, EncodedShop, Line, Order, refuse_canary
 from tests.console.consoles import a_console
@@ -109,17 +111,42 @@ def test_commands_show_values_with_the_codec_only(tmp_path: Path) -> None:
     assert CANARY in place.call("queue", "receive", "orders", "--codec", "secret_codec:codec").output
 
 
-async def refused_by_boss(url: str) -> str:
-    """Run a task that ``mg.fail`` ends; return its id. Where the app's code runs, a signal may be named alone."""
+async def refused_by_boss(url: str, *, state: str = "undone") -> str:
+    """Run a task that ``mg.fail`` ends, which is undone or in error; return its id. Where the app's code runs, a signal may be
+    named alone.
+    """
     shop = EncodedShop(Encrypted(KEYS))
+    holding = shop.app.workflow(on_failure="hold", name="held")(shop.place.fn)
     async with mg.Node(shop.app, url, options=QUIET) as node:
-        task = await node.client.submit(shop.place, Order("o-1"), key="o-1")
+        workflow = shop.place if state == "undone" else holding
+        task = await node.client.submit(workflow, Order("o-1"), key="o-1")
         with pytest.raises(mg.PayloadError, match="the value of signal approval"):
             await node.client.signal(task, "approval", "approved")
         await node.client.signal(task, "approval", {"sku": "approved"})
         await node.client.signal(task, "verdict", "no")  # it is readable
-        assert (await task.wait("60s")).state == "undone"
+        assert (await task.wait("60s")).state == state
     return task.id
+
+
+async def test_a_reason_that_is_in_an_alert_is_shown_as_encrypted_wherever_alerts_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_console(tmp_path) as console:
+        name = await refused_by_boss(console.url, state="error")
+        ada = console.browser("ada")
+        for path in (*LISTS, f"/tasks/{name}", f"/api/v1/tasks/{name}", f"/api/v1/tasks/{name}/history"):
+            assert "mg1:" not in (await ada.get(path)).text, path
+        for path in ("/alerts", "/api/v1/alerts", "/api/v1/tasks"):
+            assert SHOWN in (await ada.get(path)).text, path
+        async with mg.Client(console.url) as stranger:
+            assert SHOWN in (await stranger.alerts())[0].text
+            caplog.clear()
+            await AlertSender(stranger.store, None, pause=1.0, rng=random.Random(1)).once()
+            with pytest.raises(mg.TaskInError) as failure:
+                await stranger.task(name).result()
+        assert f"held for an operator: {SHOWN}" in caplog.text
+        assert SHOWN in str(failure.value)
+        assert "mg1:" not in f"{caplog.text} {failure.value}"
 
 
 REASON = f"the boss says no to {CANARY}"
@@ -136,7 +163,7 @@ async def test_the_reason_of_a_fail_and_arguments_are_legible_in_a_console_with_
         for path in (*LISTS, *(f"{front}/tasks/{name}" for front in ("", "/api/v1"))):
             text = (await ada.get(path)).text
             refuse_canary(text, path)
-            assert path.startswith("/api") or "mg1:" not in text, path
+            assert "mg1:" not in text, path
         assert SHOWN in (await ada.get(f"/tasks/{name}")).text
     refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")
     async with a_console(tmp_path, codec=Encrypted(KEYS)) as console:
@@ -169,6 +196,20 @@ def test_the_reason_of_a_fail_and_arguments_are_legible_to_commands_with_the_cod
     for words in (*commands[:2], ("task", "show", name, "--json")):
         assert REASON in place.done(*words, "--codec", "secret_codec:codec"), words
     assert ARGUMENT in place.done("task", "show", name, "--json", "--codec", "secret_codec:codec")
+
+
+@pytest.mark.parametrize("state", ["undone", "error"])
+def test_no_command_shows_the_bytes_of_an_encoded_reason(tmp_path: Path, state: str) -> None:
+    place = Shop(tmp_path)
+    assert place.call("store", "migrate").exit_code == 0
+    name = asyncio.run(refused_by_boss(place.url, state=state))
+    commands = ["task show", "task history", "task watch"]
+    for words in (*(f"{each} {name}" for each in commands), "task list", *["alerts"][: state == "error"]):
+        for form in ((), ("--json",)):
+            outcome = place.call(*words.split(), *form)
+            text = outcome.output + outcome.stderr
+            assert "mg1:" not in text, words
+            assert SHOWN in text, words
 
 
 VALUE = {"sku": "approved", "note": CANARY}

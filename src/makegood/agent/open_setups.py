@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
+from makegood.agent.own_frame import own_frame
 from makegood.agent.slots import Slots
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.pacing import Pauses, event_within
@@ -26,6 +27,7 @@ from makegood.base.text import without_backticks, words
 from makegood.declare.setup import Setup
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Alert
+from makegood.payload.envelopes import withheld
 from makegood.store.alerts import AlertVerbs
 
 log = logging.getLogger("makegood.agent")
@@ -120,8 +122,11 @@ class OpenSetups:
             try:
                 await self._open(setup, stack)
             except Exception as fault:
-                failure = f"{setup.where}: {words(fault, named=True)}"
-                log.exception("%s; the agents that need it begin no calls until it works", failure)
+                failure = f"{setup.where}: {_text(setup, fault)}"
+                trace = None if setup.withholds else fault
+                log.error(  # noqa: TRY400 - a traceback has the text
+                    "%s; the agents that need it begin no calls until it works", failure, exc_info=trace
+                )
         for each in self._slots.values():
             if not each.is_ready and self._has(each.address):
                 each.is_ready = True
@@ -176,8 +181,19 @@ async def _close(setup: Setup, leave: Callable[[], Any]) -> None:
     """Close a setup, whatever becomes of it: the others are closed as well."""
     try:
         await leave()
-    except Exception:
-        log.exception("%s could not be closed", setup.where)
+    except Exception as fault:
+        trace = None if setup.withholds else fault
+        log.error(  # noqa: TRY400 - a traceback has the text
+            "%s could not be closed: %s", setup.where, _text(setup, fault), exc_info=trace
+        )
+
+
+def _text(setup: Setup, fault: Exception) -> str:
+    """Return why a setup failed, and if its text is withheld, in which line."""
+    if not setup.withholds:
+        return words(fault, named=True)
+    frame = own_frame(fault)
+    return withheld(fault) if frame is None else f"{withheld(fault)}, {frame}"
 
 
 def _alert(text: str) -> Alert:

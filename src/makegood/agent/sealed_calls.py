@@ -88,7 +88,8 @@ class SealedCalls:
             return await seal_answer(codec, request, message, readable=readable)
         except Exception as fault:
             text = f"the result cannot be encoded: {type(fault).__name__}"
-            log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=fault)
+            trace = None if registry.withholds else fault
+            log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=trace)
             return _answer(request, "gave_up", text)
 
     async def _report(self, request: Request, fault: CodecError) -> None:

@@ -196,7 +196,12 @@ async def _wait_for_end(
     code = exits.DONE if state == bulk.end else exits.outcome(state)
     detail = await task.status()
     why = reasons(detail) if code else ""
-    fields = {"state": state, "cause": detail.task.cause, **next_commands.outcome(cli, detail), "code": code}
+    fields = {
+        "state": state,
+        **as_json.pick(detail.task, "cause"),
+        **next_commands.outcome(cli, detail),
+        "code": code,
+    }
     return fields, f": {why}" if why else ""
 
 

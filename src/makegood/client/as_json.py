@@ -20,6 +20,7 @@ from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
 from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.payload.codec import UNREADABLE
+from makegood.payload.envelopes import describe
 from makegood.store.lane_views import LanePlace, LaneView, TaskLane
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
@@ -48,6 +49,8 @@ _TIMES = frozenset({
     "next_moment", "next_firing", "since",
 })  # fmt: skip
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
+_TEXTS = frozenset({"cause", "error", "traceback"})
+"""Texts for people; what is encoded in them is described."""
 _NO_KEYS: Final = MappingProxyType(dict.fromkeys(StepKeys.__struct_fields__))
 _ENDS = "idx attempt doing kind node took error frame traceback late"
 
@@ -76,6 +79,8 @@ def _plain(name: str, value: Any) -> Any:
         return iso(value)
     if name in _ROUNDED:
         return None if value is None else round(value, 3)
+    if name in _TEXTS:
+        return value and describe(value)
     return _json(value) if isinstance(value, bytes) else value
 
 
@@ -166,7 +171,7 @@ def event(view: EventView) -> Shape:
             "from": move.before,
             "to": move.after,
             "reason": move.reason,
-            "why": move.why,
+            "why": describe(move.why),
         }
         for move in view.moves
     ]

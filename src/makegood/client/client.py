@@ -111,6 +111,8 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
 
     @property
     def _codec(self) -> Codec | None:
+        if self._access.codec is None:
+            return next((app.codec for app in self._access.apps), None)  # of a node, which runs one app
         return self._access.codec
 
     async def open(self, *, looking: bool = False) -> None:
@@ -459,8 +461,12 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         return TaskHandle(self._access, self._opened_store.number(task_id), returns, created=False)
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
-        """Return tasks that match, newest first."""
-        return await self._opened_store.ready().tasks.find(wanted or Filter())
+        """Return tasks that match, newest first.
+
+        An encoded cause is decoded if the client has its codec and key.
+        """
+        views = await self._opened_store.ready().tasks.find(wanted or Filter())
+        return [await self._access.legible(view) for view in views]
 
     async def count(self, wanted: Filter) -> int:
         """Return how many tasks match, ignoring the filter's ``limit``: for use before an act on all of

@@ -3,7 +3,7 @@
 It opens them for whoever has the codec, and encodes what an operator states.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from makegood.declare.sealed_values import (
     result_field,
 )
 from makegood.errors import CodecError, ConfigError, MissingValueError
-from makegood.model.states import Move
+from makegood.model.plan import INPUTS
 from makegood.payload import envelopes
 from makegood.payload.envelopes import SEALED, Codec, Context, is_encoded
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
@@ -64,33 +64,59 @@ async def legible(codec: Codec | None, detail: TaskDetail) -> TaskDetail:
         await _open_or_keep(opener.value(data, input_field(n)), data) if is_encoded(data) else data
         for n, data in enumerate(detail.inputs)
     ]
-    steps = [await _legible_step(opener, step) for step in detail.steps]
-    cause = detail.task.cause
-    for n, step in enumerate(steps):
-        if step.kind == "fail" and step.error:
-            reason = await _legible_reason(opener, _reason_fields(step, steps), step.error)
-            steps[n], cause = replace(step, error=reason), cause.replace(step.error, reason)
-    task = replace(detail.task, result=result, cause=cause)
+    reasons = Reasons(codec, detail)
+    steps = [
+        replace(await _legible_step(opener, step), error=step.error and await reasons.legible(step.error))
+        for step in detail.steps
+    ]
+    task = replace(detail.task, result=result, cause=await reasons.legible(detail.task.cause))
     return replace(detail, task=task, inputs=tuple(inputs), steps=steps)
 
 
-def _reason_fields(step: StepView, steps: Sequence[StepView]) -> list[str]:
-    """Return what the reason of an ``mg.fail`` may be bound to: the step itself, or the result that it is."""
-    names = {each.idx: each.name for each in steps}
-    refs = () if step.plan is None or step.plan.args is None else step.plan.args.refs
-    results = [result_field(names[ref.index]) for ref in refs if ref.of == "step" and ref.index in names]
-    return [_reason_field(step.name), *results]
+class Reasons:
+    """Decodes the reasons of ``mg.fail`` in the texts of a task. ``detail``: the task as it is stored."""
+
+    def __init__(self, codec: Codec, detail: TaskDetail) -> None:
+        self._opener = Opener(codec, detail.task.app, show(detail.task.id))
+        self._names = {step.idx: step.name for step in detail.steps}
+        self._fails = [step for step in detail.steps if step.kind == "fail"]
+
+    async def legible(self, text: str, names: Container[str] = ()) -> str:
+        """Return a text with the reasons in it decoded, as far as the codec can.
+
+        ``names``: the steps one of which may have this whole text as its reason, also if that was in an
+        earlier round.
+        """
+        for step in self._fails if _MARK in text else ():
+            for reason in (step.error or "", text if step.name in names else ""):
+                if reason.startswith(_MARK) and reason in text:
+                    text = text.replace(reason, await self._decode(step, reason))
+        return text
+
+    async def _decode(self, step: StepView, reason: str) -> str:
+        for field in self._fields(step):
+            with suppress(CodecError, msgspec.MsgspecError):
+                return msgspec.json.decode(await self._opener.value(f'"{reason}"'.encode(), field), type=str)
+        return reason
+
+    def _fields(self, step: StepView) -> Iterator[str]:
+        """Yield what a reason may be bound to: the step itself, or the result or the input that it is."""
+        yield f"reason of {base_and_items(step.name)[0]}"
+        for ref in () if step.plan is None or step.plan.args is None else step.plan.args.refs:
+            if ref.of in INPUTS:
+                yield input_field(ref.index)
+            elif ref.index in self._names:
+                yield result_field(self._names[ref.index])
 
 
-def _reason_field(step: str) -> str:
-    return f"reason of {base_and_items(step)[0]}"
+def has_encoded_text(text: str) -> bool:
+    """Whether a text has an encoded one in it."""
+    return _MARK in text
 
 
-async def _legible_reason(opener: Opener, fields: Sequence[str], text: str) -> str:
-    for field in fields if text.startswith(_MARK) else ():
-        with suppress(CodecError, msgspec.MsgspecError):
-            return msgspec.json.decode(await opener.value(f'"{text}"'.encode(), field), type=str)
-    return text
+def has_reason(event: EventView) -> bool:
+    """Whether a row of a task's history may have an encoded reason of ``mg.fail``."""
+    return any(has_encoded_text(move.detail) for move in event.moves)
 
 
 async def _legible_step(opener: Opener, step: StepView) -> StepView:
@@ -117,18 +143,18 @@ async def _open_or_keep(value: Awaitable[bytes], data: bytes) -> bytes:
 
 
 async def legible_event(
-    codec: Codec | None, task: int, names: Mapping[int, str], event: EventView
+    codec: Codec | None, task: int, names: Mapping[int, str], event: EventView, reasons: Reasons | None
 ) -> EventView:
     """Return a row of a task's history with the texts of errors and notes, and the reasons of ``mg.fail``,
     decoded, as far as the codec can.
 
-    ``names``: of the steps, by index.
+    ``names``: of the steps, by index. ``reasons``: of the task; None if no event ``has_reason``.
     """
     if codec is None:
         return event
-    if any(move.detail.startswith(_MARK) for move in event.moves):
-        opener = Opener(codec, "", show(task))
-        moves = [await _legible_move(opener, move) for move in event.moves]
+    if reasons is not None and has_reason(event):
+        movers = {move.name for move in event.moves}
+        moves = [replace(move, detail=await reasons.legible(move.detail, movers)) for move in event.moves]
         event = replace(event, moves=moves)
     has_errors = any((end.traceback or "").startswith(_MARK) for end in event.attempts)
     if not (has_errors or event.notes):
@@ -142,13 +168,6 @@ async def legible_event(
         for note in event.notes
     ]
     return replace(event, attempts=tuple(ends), notes=tuple(notes))
-
-
-async def _legible_move(opener: Opener, move: Move) -> Move:
-    if not move.detail.startswith(_MARK):
-        return move
-    fields = [_reason_field(move.step or move.name)]
-    return replace(move, detail=await _legible_reason(opener, fields, move.detail))
 
 
 async def _legible_text(codec: Codec, task: int, step: str, text: str) -> str | None:

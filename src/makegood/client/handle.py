@@ -12,7 +12,15 @@ from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.secret_names import COVER
 from makegood.client import signals
-from makegood.client.encoded_tasks import legible, legible_event, plain_result, refuse_encoded, stored_result
+from makegood.client.encoded_tasks import (
+    Reasons,
+    has_encoded_text,
+    legible,
+    legible_event,
+    plain_result,
+    refuse_encoded,
+    stored_result,
+)
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import check_arguments, payload_limit_of, replan, stored_plan, try_act
@@ -35,7 +43,7 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
-from makegood.payload.envelopes import Codec, is_codec, is_encoded
+from makegood.payload.envelopes import Codec, describe, is_codec, is_encoded
 from makegood.store.signals import Signalled, TaskKey
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
@@ -75,6 +83,16 @@ class TaskAccess:
     def codec_of(self, app: str) -> Codec | None:
         """Return what opens the values of an app's tasks; None: nothing that the client knows."""
         return self.codecs.get(app, self.codec)
+
+    async def legible(self, view: TaskView) -> TaskView:
+        """Return a task with the reason of an ``mg.fail`` in its cause decoded, as far as the client can."""
+        codec = self.codec_of(view.app)
+        if codec is None or not has_encoded_text(view.cause):
+            return view
+        detail = await self.opened_store.ready().tasks.detail(view.id)
+        if detail is None:
+            return view
+        return msgspec.structs.replace(view, cause=await Reasons(codec, detail).legible(view.cause))
 
     @property
     def sender(self) -> signals.SignalSender:
@@ -137,7 +155,7 @@ class TaskHandle(Generic[R_co]):
 
         Raises ``WaitExpiredError`` and ``TaskNotFoundError``.
         """
-        return (await self._wait_for_rest(timeout)).view
+        return await self._access.legible((await self._wait_for_rest(timeout)).view)
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task's end and return its result, decoded to the workflow's return type.
@@ -156,7 +174,7 @@ class TaskHandle(Generic[R_co]):
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        view, all_steps = end.view, end.steps
+        view, all_steps = await self._access.legible(end.view), end.steps
         cause = view.cause
         if all_steps is None:
             detail = await self.status()
@@ -173,7 +191,7 @@ class TaskHandle(Generic[R_co]):
             if s.state == "undo_failed"
         ]
         return TaskInError(
-            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *problems])}; in place or in doubt: "
+            f"task {self.id} needs an operator: {'; '.join([describe(cause) or 'no cause recorded', *problems])}; in place or in doubt: "
             f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
@@ -226,11 +244,10 @@ class TaskHandle(Generic[R_co]):
         detail = await self._detail()
         events = await self._access.opened_store.store.tasks.history(self.number, after=after)
         if is_sealed(detail.returns):
-            codec, names = (
-                self._access.codec_of(detail.task.app),
-                {step.idx: step.name for step in detail.steps},
-            )
-            events = [await legible_event(codec, self.number, names, event) for event in events]
+            codec = self._access.codec_of(detail.task.app)
+            names = {step.idx: step.name for step in detail.steps}
+            reasons = None if codec is None else Reasons(codec, detail)
+            events = [await legible_event(codec, self.number, names, event, reasons) for event in events]
         return events, detail.task.state in AT_REST
 
     async def cancel(

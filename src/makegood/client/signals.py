@@ -108,19 +108,41 @@ def outgoing(
     return _check(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
 
 
-async def seal(signal: OutgoingSignal, codec: Codec | None, app: str) -> OutgoingSignal:
-    """Return a signal as it is sent: encoded for its task, or for any of the app if it names none by its id.
+async def seal(
+    signal: OutgoingSignal, codec: Codec | None, app: str, *, task: int | None = None
+) -> OutgoingSignal:
+    """Return a signal as it is sent: encoded for the task of this number, with None for any of the app.
 
     Raises what the codec raises.
     """
     if codec is None:
         return signal
-    of_task = isinstance(signal.to, int) and signal.to != _MANY
-    subject = ids.show(signal.to) if isinstance(signal.to, int) and of_task else signal_subject(app)
+    subject = signal_subject(app) if task is None else ids.show(task)
     context = Context(subject, f"signal {signal.name}")
     return replace(
-        signal, value=await envelopes.encode(codec, signal.value, context, names_subject=not of_task)
+        signal, value=await envelopes.encode(codec, signal.value, context, names_subject=task is None)
     )
+
+
+async def send_sealed(
+    signal: OutgoingSignal,
+    codec: Codec | None,
+    app: str,
+    send: Callable[[OutgoingSignal], Awaitable[Signalled]],
+    *,
+    task: int | None = None,
+) -> Signalled:
+    """Return what ``send`` returns for a signal that is encoded as in ``seal``.
+
+    Stores compare encoded values, and the task may know this one as it is encoded for the other: for the app
+    if it was sent by key or to many tasks, else for the task. So what seems to be a conflict is sent as that.
+    """
+    answer = await send(await seal(signal, codec, app, task=task))
+    if codec is None or not answer.conflict:
+        return answer
+    number = ids.parse(answer.task)
+    again = replace(signal, to=number)
+    return await send(await seal(again, codec, app, task=number if task is None else None))
 
 
 def codec_of(signal: Signal[Any] | str) -> tuple[Codec | None, str]:
@@ -258,8 +280,12 @@ async def send_all(
 
         async def send(signal: Signal[Any] | str) -> tuple[Signalled, str]:
             sending = outgoing(view.id, signal, draft.value, id=id_, step=None)
-            sending = await seal(sending, *codec_of(signal))
-            return await store.tasks.signal(sending, Act(id_, act.who, act.why)), sending.name
+            sign = Act(id_, act.who, act.why)
+            # encoded for the app, as by ``bulk``, whose value is one for all tasks
+            answer = await send_sealed(
+                sending, *codec_of(signal), lambda content: store.tasks.signal(content, sign)
+            )
+            return answer, sending.name
 
         try:
             answer, signal = await _send_as_meant(sender, draft.signal, send)
@@ -309,7 +335,10 @@ async def send(
 
     async def send_one(signal: Signal[Any] | str) -> Signalled:
         sending = outgoing(to, signal, value, id=new_id if id is None else id, step=step)
-        sending = await seal(sending, *codec_of(signal))
+        number = to if isinstance(to, int) else None
+        return await send_sealed(sending, *codec_of(signal), write, task=number)
+
+    async def write(sending: OutgoingSignal) -> Signalled:
         if connection is None:
             near = sender.opened_store.near if act is None else None
             answer = None if near is None else await near.signal(sending)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from makegood.base.clock import Clock
 from makegood.client.client import Client
-from makegood.client.encoded_tasks import legible, legible_event
+from makegood.client.encoded_tasks import Reasons, has_reason, legible, legible_event
 from makegood.payload.envelopes import Codec
 from makegood.store import Store
 from makegood.store.views import (
@@ -135,9 +135,10 @@ class Reads:
         steps = {end.idx for event in part.events for end in event.attempts}
         steps |= {note.idx for event in part.events for note in event.notes}
         names = await self.store.tasks.step_names(task, sorted(steps))
-        return replace(
-            part, events=[await legible_event(self._codec, task, names, event) for event in part.events]
-        )
+        detail = await self.store.tasks.detail(task) if any(map(has_reason, part.events)) else None
+        reasons = None if detail is None else Reasons(self._codec, detail)
+        events = [await legible_event(self._codec, task, names, event, reasons) for event in part.events]
+        return replace(part, events=events)
 
     async def alerts(
         self, limit: int = 100, *, task: int | None = None, ended: bool | None = False

@@ -97,7 +97,7 @@ class Shared:
         self.agents: dict[str, Agent] = {}
         self.signals: dict[str, Signal[Any]] = {}
         self.around = Around()
-        self.setups = Setups(app)
+        self.setups = Setups(app, withholds=self.withholds)
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
         """Return the action that has or had this name; None if there is none."""

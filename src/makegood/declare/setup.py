@@ -27,10 +27,12 @@ SETUP: Final[Any] = _Given()
 
 class Setup:
     """One setup of an app. ``needs``: the setups that it uses itself; ``awaits``: it is opened and closed on
-    the event loop, else in a thread.
+    the event loop, else in a thread. ``withholds``: whether texts of its errors may be in no log and no
+    alert, as its app has a codec.
     """
 
-    def __init__(self, fn: Any, app: str) -> None:
+    def __init__(self, fn: Any, app: str, *, withholds: bool) -> None:
+        self.withholds = withholds
         self.make, self.awaits = _manager(fn, f"{app}.setup")
         self.name = checked_name(fn.__name__, "setup")
         self.where = f"the setup {self.name} of app {app} ({place_of(fn)})"
@@ -43,15 +45,16 @@ class Setup:
 
 
 class Setups(dict[str, Setup]):
-    """The setups of an app, by name. ``app``: its name."""
+    """The setups of an app, by name. ``app``: its name. ``withholds``: see ``Setup``."""
 
-    def __init__(self, app: str) -> None:
+    def __init__(self, app: str, *, withholds: bool = False) -> None:
         super().__init__()
         self._app = app
+        self._withholds = withholds
 
     def add(self, fn: Any) -> None:
         """Declare a setup. Raises ``DefinitionError``, also for setups that need each other."""
-        setup = Setup(fn, self._app)
+        setup = Setup(fn, self._app, withholds=self._withholds)
         if setup.name in self:
             raise DuplicateNameError(
                 f"app {self._app} has two setups named {setup.name}: {self[setup.name].where}, and {setup.where}"

@@ -33,7 +33,7 @@ from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.scheduler_kinds import SchedulerKinds
-from makegood.client.signals import of_message, seal
+from makegood.client.signals import of_message, send_sealed
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
 from makegood.declare.inbox import WITHOUT_ID, Inbox, check_answer, is_final, pause
 from makegood.declare.signal import SignalByKey
@@ -203,8 +203,9 @@ class Acceptor:
         return answer
 
     async def _signal(self, caller: Caller, content: SignalByKey, message: QueueMessage) -> Signalled:
-        signal = await seal(of_message(content, message.id), content.codec, content.app)
-        answer = await self._store.tasks.join_signal(caller, signal)
+        signal = of_message(content, message.id)
+        join = partial(self._store.tasks.join_signal, caller)
+        answer = await send_sealed(signal, content.codec, content.app, join)
         if answer.conflict:
             raise KeyConflict(
                 f"task {answer.task} knows a signal {signal.name!r} of the id {signal.id!r} with another value, or for another step: pass id= to "

@@ -29,7 +29,7 @@ SEALED: Final = b'{"mg":"mg1:'
 SCHEMA: Final = '{"type":"string","pattern":"^mg1:"}'
 """The JSON schema of encoded values: a sender without the app cannot make one."""
 _SIGNALS: Final = "signals of "
-_TEXT: Final = re.compile(r"mg1:([A-Za-z0-9_-]*={0,2})(?::[^\s\"\\]*)?")
+_TEXT: Final = re.compile(r"mg1:([A-Za-z0-9_-]*={0,2})(?::(?:schedule |signals of )?[^\s\"\\;]*)?")
 _TAG: Final = re.compile(rb"([a-z]{2,8}):([\x21-\x39\x3b-\x7e]{0,64}):")
 _NO_CODEC: Final = (
     "is encoded, and this process has no codec: pass the one of its app, mg.App(codec=...) where the app's code runs, "
@@ -124,9 +124,8 @@ async def decode(
     except CodecError:
         raise
     except Exception as fault:
-        raise CodecError(
-            f"{context.field} of {context.task} cannot be decoded: {words(fault, named=True)}"
-        ) from fault
+        text = withheld(fault) if withholds(codec) else words(fault, named=True)
+        raise CodecError(f"{context.field} of {context.task} cannot be decoded: {text}") from fault
 
 
 def signal_subject(app: str) -> str:
@@ -166,8 +165,8 @@ def describe_body(body: bytes) -> str:
 def describe(text: str) -> str:
     """Return a text with each envelope in it replaced by what it holds, for people without its codec.
 
-    >>> describe('inputs "mg1:YWVzOmsxOgAA"')
-    'inputs "encrypted (key k1, 2 bytes)"'
+    >>> describe('inputs "mg1:YWVzOmsxOgAA", mg1:YWVzOmsxOgAA:schedule shop/nightly')
+    'inputs "encrypted (key k1, 2 bytes)", encrypted (key k1, 2 bytes)'
     """
     return _TEXT.sub(lambda match: _describe_text(match[1]), text) if "mg1:" in text else text
 

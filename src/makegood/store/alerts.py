@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from makegood.base.stored_values import record_of
 from makegood.model.messages import UNTIL_SEEN, Act, Alert
+from makegood.payload.envelopes import describe
 from makegood.store import lane_lists, rows
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
@@ -239,7 +242,9 @@ async def views(
 
 
 def _views(records: Sequence[Any]) -> list[AlertView]:
-    return [record_of(AlertView, row) for row in records]
+    """Return alerts with what is encoded in their texts described: they go to people who lack the codec."""
+    views = [record_of(AlertView, row) for row in records]
+    return [replace(view, text=describe(view.text)) for view in views]
 
 
 async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertView]:

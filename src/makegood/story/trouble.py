@@ -3,6 +3,7 @@
 from makegood.base import ids
 from makegood.base.counts import quantity
 from makegood.model.states import Move
+from makegood.payload.envelopes import describe
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.undo_preview import undone_text
 
@@ -25,7 +26,7 @@ def reasons(detail: TaskDetail) -> str:
     """Return why a task is in its state: its cause, and the problems of its steps; "" when nothing is
     known.
     """
-    return "; ".join(text for text in (detail.task.cause, *trouble(detail)) if text)
+    return "; ".join(text for text in (describe(detail.task.cause), *trouble(detail)) if text)
 
 
 def trouble_of(step: StepView, cause: str = "") -> str:
@@ -45,7 +46,7 @@ def ending(detail: TaskDetail) -> str:
     """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
     task = ids.show(detail.task.id)
     in_place = [s for s in detail.steps if s.stands]
-    cause = detail.task.cause or "no cause recorded"
+    cause = describe(detail.task.cause) or "no cause recorded"
     if detail.task.state == "undone":
         return undone_text(detail.task.id, detail.task.cause, detail.steps)
     how = "in error" if detail.task.state == "error" else detail.task.state

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from makegood.base.ids import show
 from makegood.model.policy import Policy
+from makegood.payload.envelopes import describe
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.held_tasks import held_task_of
 
@@ -149,7 +150,7 @@ def undone_text(task: int, cause: str, steps: Sequence[StepView]) -> str:
     final = ", ".join(step.name for step in steps if step.stands and step.no_return)
     harmless = ", ".join(step.name for step in steps if step.stands and not step.no_return)
     return (
-        f"task {show(task)} was undone: {cause or 'no cause recorded'}"
+        f"task {show(task)} was undone: {describe(cause) or 'no cause recorded'}"
         + (f"; {final} cannot be undone and is still in place" if final else "")
         + (f"; harmless effects in place: {harmless}" if harmless else "")
     )

@@ -326,7 +326,7 @@ async def _one(
         cli.note(f"makegood: {await no_scheduler.late(client, task, sentence)}")
         code = exits.TIMED_OUT
     detail = await task.status()
-    shape |= {"state": detail.task.state, "cause": detail.task.cause, **next_commands.outcome(cli, detail)}
+    shape |= {**as_json.pick(detail.task, "state cause"), **next_commands.outcome(cli, detail)}
     return code, shape, None if code == exits.DONE else detail
 
 

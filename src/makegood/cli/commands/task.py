@@ -37,7 +37,7 @@ from makegood.cli.render.output import date_time, recent
 from makegood.cli.render.style import Line
 from makegood.client import as_json
 from makegood.client.client import Client
-from makegood.client.encoded_tasks import legible, legible_event
+from makegood.client.encoded_tasks import Reasons, legible, legible_event
 from makegood.client.handle import TaskHandle
 from makegood.console.redaction import Redaction
 from makegood.errors import ConfigError, PayloadError, TaskNotFoundError, WaitExpiredError
@@ -612,11 +612,14 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
                 [as_json.event(Redaction().event(event)) async for event in task.events(follow=False)]
             )
             return
-        steps = {step.idx: step.name for step in (await task.status()).steps}
+        detail = await client.store.tasks.detail(task.number) or await task.status()  # which raises
+        reasons = None if cli.codec is None else Reasons(cli.codec, detail)
+        steps = {step.idx: step.name for step in detail.steps}
         lines: deque[Line] = deque(maxlen=None if all else MOST_MOVES)
         count = 0
         async for stored_event in _events(client, task.number):
-            event = Redaction().event(await legible_event(cli.codec, task.number, steps, stored_event))
+            event = await legible_event(cli.codec, task.number, steps, stored_event, reasons)
+            event = Redaction().event(event)
             for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
                 lines.append(line if all else _shorten(line))
                 count += 1
