@@ -27,6 +27,7 @@ from makegood.brokers import (
     Target,
     UnsentError,
     address_of,
+    check,
     open_sender,
     open_source,
 )
@@ -535,12 +536,18 @@ async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
         ("nats://one/orders", "has a path"),
         ("nats://one?replicas=3", "there is no parameter 'replicas'"),
         ("nats://one?creds=/no/such", "cannot be read"),
+        (f"nats://one?creds={__file__}", "without the JWT and the seed of a user"),
+        ("tls://one?sslrootcert=/no/such", "sslrootcert=/no/such cannot be used"),
+        ("nats://", "a host is missing"),
     ],
 )
-def test_urls_that_nats_does_not_have_are_refused(url: str, words: str) -> None:
+async def test_urls_that_nats_does_not_have_are_refused(url: str, words: str) -> None:
+    target = Target("nats", "main", url)
     with pytest.raises(ConfigError, match=words) as error:
-        open_sender(Target("nats", "main", url))
+        open_sender(target)
     assert "b," not in str(error.value)
+    with pytest.raises(ConfigError, match=words):
+        await check(target, [], ["notices"], Reader("g", "one"))
 
 
 def test_logins_and_servers_of_urls() -> None:

@@ -166,3 +166,21 @@ def test_a_broker_that_is_away_is_an_error_with_a_remedy_and_no_password(shop: S
     assert (wrong.exit_code, "'main' is RabbitMQ" in wrong.stderr) == (2, True)
     for call in (check, doctor, rights, wrong):
         assert "hunter-2" not in call.stdout + call.stderr
+
+
+def test_a_broker_whose_check_fails_by_itself_hides_no_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.done("store", "migrate")
+
+    async def check(target: Target, *_: object) -> Answers:
+        if target.name == "main":
+            raise ValueError("a fault of the client")
+        return []
+
+    monkeypatch.setattr(broker_checks, "check", check)
+    urls = {"MAKEGOOD_BROKERS_MAIN": "nats://127.0.0.1:1", "MAKEGOOD_BROKERS_OTHER": "nats://127.0.0.1:1"}
+    outcome = shop.call("doctor", **urls)
+    assert (outcome.exit_code, outcome.stderr) == (1, "")
+    assert "nats:main: unexpected ValueError: a fault of the client" in outcome.stdout
+    assert "nats:other: it answers" in outcome.stdout

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from makegood.base.text import words
 from makegood.brokers import (
     KINDS,
     BrokerAddress,
@@ -116,6 +117,13 @@ async def _examine(
                     answers += await check(target, addresses, targets, Reader(group, _NAME))
         except (BrokerUnavailableError, ConfigError, TimeoutError) as fault:
             results.append(_failure(target.where, fault))
+        except Exception as defect:
+            if cli.debug:
+                raise
+            what = f"{target.where}: unexpected {words(defect, named=True)}"
+            results.append(
+                Finding("broker", "error", what, "run it again with --debug, and report what it shows")
+            )
         else:
             results += [
                 Finding("broker", one.severity, f"{where}: {one.what}", one.remedy) for where, one in answers
