@@ -117,6 +117,15 @@ async def test_only_messages_of_the_subject_are_taken(nats: NatsRig) -> None:
         await source_at(nats, address_of(f"nats:main/{place}?subject={place}.old", {"nats"})).open()
 
 
+async def test_a_subject_that_the_stream_does_not_have_is_a_warning(nats: NatsRig) -> None:
+    place = fresh_place()
+    await nats.declare_with(place, subjects=[f"{place}.*", f"{place}.eu.>"])
+    for subject, is_there in ((f"{place}.new", True), ("*.new", True), (f"{place}.eu.a.b", True), (f"{place}.new.b", False), ("new", False)):  # fmt: skip
+        address = address_of(f"nats:main/{place}?subject={subject}", {"nats"})
+        warnings = [each.what for each in await checked(nats, [address]) if "nothing comes" in each.what]
+        assert bool(warnings) is not is_there, subject
+
+
 async def test_a_deleted_consumer_is_no_quiet_stream(nats: NatsRig) -> None:
     """The server may say nothing at all to a request for messages of a consumer that is gone."""
     address = await stream(nats)
