@@ -205,6 +205,23 @@ async def test_another_value_under_a_known_id_is_refused_and_the_first_stays(sto
     assert (letter.message.body, "another value" in letter.message.error, broker.waiting) == (b"2", True, [])
 
 
+@pytest.mark.parametrize("name", ["a", None])
+async def test_each_refused_message_is_a_dead_letter_and_a_redelivered_one_is_no_second(
+    store: Store, name: str | None
+) -> None:
+    """Also if senders give one id to several."""
+    broker = MemoryBroker()
+    drafts = [b"{order 1", b"{order 2", b"{order 2", b"{order 3"]
+    for body in drafts:
+        broker.put(body, name)
+    await relay(store, broker).turn()
+    broker.put(b"{order 3", name)
+    await relay(store, broker).turn()
+    letters = await store.queues.messages(QUEUE, dead=True)
+    assert sorted(letter.message.body for letter in letters) == sorted(set(drafts))
+    assert broker.waiting == []
+
+
 async def test_a_full_queue_leaves_the_backlog_at_the_broker(store: Store) -> None:
     """What was taken is kept and committed later; nothing more is taken, and nothing is given back."""
     broker = MemoryBroker()

@@ -530,6 +530,13 @@ def test_a_url_that_is_wrong_is_refused_before_it_is_used(url: str, text: str) -
     assert "secret" not in str(refusal.value)
 
 
+async def test_a_check_refuses_what_a_source_refuses_in_a_url(mock: KafkaRig) -> None:
+    address = await mock.declare(fresh_place())
+    target = Target("kafka", "main", mock.target.url.partition("?")[0] + "?session=soon")
+    ((_, found),) = await check(target, [address], [], Reader(GROUP, "check"))
+    assert (found.severity, "from 1 to 1800" in found.what) == ("error", True)
+
+
 def test_a_login_is_decoded_and_is_in_the_clear_only_if_the_url_says_so() -> None:
     options = options_of(Target("kafka", "main", "kafka://ann:p%40ss@a,b:9093"))
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("ann", "p@ss")

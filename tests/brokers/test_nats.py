@@ -27,6 +27,7 @@ from makegood.brokers import (
     Target,
     UnsentError,
     address_of,
+    check,
     open_sender,
     open_source,
 )
@@ -114,6 +115,15 @@ async def test_only_messages_of_the_subject_are_taken(nats: NatsRig) -> None:
         await nothing_comes(source)
     with pytest.raises(ConfigError, match=r"does not filter by the subject .*\.old"):
         await source_at(nats, address_of(f"nats:main/{place}?subject={place}.old", {"nats"})).open()
+
+
+async def test_a_subject_that_the_stream_does_not_have_is_a_warning(nats: NatsRig) -> None:
+    place = fresh_place()
+    await nats.declare_with(place, subjects=[f"{place}.*", f"{place}.eu.>"])
+    for subject, is_there in ((f"{place}.new", True), ("*.new", True), (f"{place}.eu.a.b", True), (f"{place}.new.b", False), ("new", False)):  # fmt: skip
+        address = address_of(f"nats:main/{place}?subject={subject}", {"nats"})
+        warnings = [each.what for each in await checked(nats, [address]) if "nothing comes" in each.what]
+        assert bool(warnings) is not is_there, subject
 
 
 async def test_a_deleted_consumer_is_no_quiet_stream(nats: NatsRig) -> None:
@@ -535,12 +545,18 @@ async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
         ("nats://one/orders", "has a path"),
         ("nats://one?replicas=3", "there is no parameter 'replicas'"),
         ("nats://one?creds=/no/such", "cannot be read"),
+        (f"nats://one?creds={__file__}", "without the JWT and the seed of a user"),
+        ("tls://one?sslrootcert=/no/such", "sslrootcert=/no/such cannot be used"),
+        ("nats://", "a host is missing"),
     ],
 )
-def test_urls_that_nats_does_not_have_are_refused(url: str, words: str) -> None:
+async def test_urls_that_nats_does_not_have_are_refused(url: str, words: str) -> None:
+    target = Target("nats", "main", url)
     with pytest.raises(ConfigError, match=words) as error:
-        open_sender(Target("nats", "main", url))
+        open_sender(target)
     assert "b," not in str(error.value)
+    with pytest.raises(ConfigError, match=words):
+        await check(target, [], ["notices"], Reader("g", "one"))
 
 
 def test_logins_and_servers_of_urls() -> None:

@@ -342,6 +342,27 @@ async def test_a_check_names_the_missing_right_and_what_to_grant(rabbit: RabbitR
         assert delivery.count == 1
 
 
+@pytest.mark.parametrize("name", ["shop=orders", "orders(eu)", "rt-answers.*", """!"$%&'<>[]{}|~"""])
+async def test_a_queue_may_have_any_name_that_rabbitmq_takes(rabbit: RabbitRig, name: str) -> None:
+    place = f"{fresh_place()}{name}"
+    settings = {"durable": True, "arguments": {"x-queue-type": rabbit.type}}
+    path = f"/api/queues/{rabbit.type}/{quote(place, safe='')}"
+    sender = open_sender(rabbit.target)
+    with pytest.raises(MissingPlaceError, match="no such queue"):
+        await sender.send(place, OutgoingEvent(id="e1", task="t", body=b"{}"), 60.0)
+    await asyncio.to_thread(rabbit.server.ask, "PUT", path, settings)
+    await sender.send(place, OutgoingEvent(id="e2", task="t", body=b"{}"), 60.0)
+    await sender.close()
+    address = address_of(f"amqp:main/{place}", {"amqp"})
+    assert "error" not in {each.severity for each in await checked(rabbit, [address], [place])}
+    async with reading(rabbit, address) as source:
+        assert (await source.backlog()).waiting == 1
+        [delivery] = await taken(source, 1)
+        await source.pause()
+        await source.acknowledge([delivery])
+        await nothing_comes(source)
+
+
 async def test_the_right_to_publish_alone_is_enough_to_send_and_to_be_checked(rabbit: RabbitRig) -> None:
     """RabbitMQ 4.3 does not say to such a user whether the queue is there; one that is missing is named all the same."""
     address = await rabbit.declare(fresh_place())

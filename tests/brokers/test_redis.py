@@ -229,6 +229,24 @@ async def test_a_group_begins_at_the_first_entry_or_at_the_next_one(redis: Redis
         assert bodies(await taken(late, 1)) == [drafts(1, "new")[0].body]
 
 
+@pytest.mark.parametrize(("start", "count"), [("", 2), ("?start=earliest", 2), ("?start=latest", 1)])
+async def test_the_command_for_a_missing_stream_begins_where_the_source_would(
+    redis: RedisRig, start: str, count: int
+) -> None:
+    """Its first entry may come before somebody runs the command."""
+    place = fresh_place()
+    address = address_of(f"redis:main/{place}{start}", {"redis"})
+    missing = next(each for each in await checked(redis, [address]) if each.severity == "error")
+    async with redis.admin() as client:
+        await client.xadd(place, {"data": "1"})
+        await client.execute_command(*missing.remedy.partition("create it: ")[2].split())
+        await client.xadd(place, {"data": "2"})
+    async with reading(redis, address) as source:
+        assert bodies(await taken(source, count)) == [b"1", b"2"][-count:]
+    (_, sent_to) = await checked(redis, places=[fresh_place()])
+    assert sent_to.remedy.endswith("GROUP 0 MKSTREAM")
+
+
 async def test_entries_of_any_size_are_read_in_pieces(redis: RedisRig) -> None:
     """Redis has no bound in bytes for an answer: after large entries it is asked for fewer."""
     address = await redis.declare(fresh_place())

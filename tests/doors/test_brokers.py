@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from examples.orders.free_port import free_port
-from makegood.brokers import BrokerAddress, Reader, Target
+from makegood.base.clock import SystemClock
+from makegood.brokers import BrokerAddress, Reader, Target, address_of
 from makegood.brokers.protocol import Answers
 from makegood.cli import broker_checks
+from makegood.messaging.source_report import SourceReport
 from makegood.store import open_store
 from makegood.store.views import SourceInfo
 from tests.conformance.builders import draft, info
@@ -108,7 +110,7 @@ def test_running_sources_are_checked_as_they_are_read(shop: Shop, monkeypatch: p
     assert checks == [("g", [{"start": "earliest"}], []), ("makegood-check", [], ["notices"])]
     checks.clear()
     assert shop.call("broker", "check", "kafka:main/orders", "kafka:main/others", **main).exit_code == 0
-    assert checks == [("g", [{}], []), ("makegood-check", [{}], [])]
+    assert [names.rpartition("-kafka-")[2] for names, _, _ in checks] == ["g", "main-others"]
     checks.clear()
     bare = shop.call("broker", "check", "kafka:main/orders", "--to", "a", "--to", "kafka:main/b", **main)
     assert (bare.exit_code, [places for _, _, places in checks]) == (0, [[], ["a", "b"]])
@@ -127,9 +129,9 @@ def test_a_check_of_places_opens_the_store_only_if_their_readers_have_names_at_t
         visits.extend(each.kind for each in sources)
         return []
 
-    def looked(*_: object) -> list[object]:
+    def looked(*_: object) -> tuple[list[object], str]:
         visits.append("store")
-        return []
+        return [], "store-1"
 
     monkeypatch.setattr(broker_checks, "check", check)
     monkeypatch.setattr(broker_checks, "run_read", looked)
@@ -166,3 +168,63 @@ def test_a_broker_that_is_away_is_an_error_with_a_remedy_and_no_password(shop: S
     assert (wrong.exit_code, "'main' is RabbitMQ" in wrong.stderr) == (2, True)
     for call in (check, doctor, rights, wrong):
         assert "hunter-2" not in call.stdout + call.stderr
+
+
+def test_places_that_nobody_reads_are_checked_as_their_inbox_would_read_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the name of its group, so that one that has begun needs no ?start=."""
+    shop.done("store", "migrate")
+    names: list[str] = []
+
+    async def check(_: Target, __: Sequence[BrokerAddress], ___: Sequence[str], reader: Reader) -> Answers:
+        names.append(reader.group)
+        return []
+
+    monkeypatch.setattr(broker_checks, "check", check)
+    main = {"MAKEGOOD_BROKERS_MAIN": "kafka://127.0.0.1:1"}
+    addresses = ("kafka:main/orders", "kafka:main/orders?queue=orders")
+    assert shop.call("broker", "check", *addresses, **main).exit_code == 0
+
+    async def groups() -> list[str]:
+        store = open_store(shop.url)
+        await store.open()
+        try:
+            clock = SystemClock()
+            reports = [
+                SourceReport(store, address, address.queue, clock) for address in map(_kafka, addresses)
+            ]
+            return [report.group for report in reports]
+        finally:
+            await store.close()
+
+    assert names == asyncio.run(groups())
+
+
+def test_a_check_refuses_a_queue_that_a_source_would_refuse(shop: Shop) -> None:
+    outcome = shop.call(
+        "broker", "check", "amqp:main/orders?queue=a b", MAKEGOOD_BROKERS_MAIN="amqp://127.0.0.1:1"
+    )
+    assert (outcome.exit_code, "queue name 'a b' is not allowed" in outcome.stderr) == (2, True)
+
+
+def _kafka(text: str) -> BrokerAddress:
+    return address_of(text, {"kafka"})
+
+
+def test_a_broker_whose_check_fails_by_itself_hides_no_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.done("store", "migrate")
+
+    async def check(target: Target, *_: object) -> Answers:
+        if target.name == "main":
+            raise ValueError("a fault of the client")
+        return []
+
+    monkeypatch.setattr(broker_checks, "check", check)
+    urls = {"MAKEGOOD_BROKERS_MAIN": "nats://127.0.0.1:1", "MAKEGOOD_BROKERS_OTHER": "nats://127.0.0.1:1"}
+    outcome = shop.call("doctor", **urls)
+    assert (outcome.exit_code, outcome.stderr) == (1, "")
+    assert "nats:main: unexpected ValueError: a fault of the client" in outcome.stdout
+    assert "nats:other: it answers" in outcome.stdout

@@ -20,7 +20,9 @@ from makegood.brokers import (
     Target,
     UnsentError,
     check,
+    kafka_cluster,
     open_source,
+    redis_connection,
 )
 from makegood.brokers.kafka_cluster import explain
 from makegood.brokers.kinds import target_for, targets_of
@@ -146,15 +148,18 @@ def test_a_reply_to_that_is_not_allowed_is_appended_to_those_that_are() -> None:
 
 
 @asynccontextmanager
-async def server(greeting: bytes) -> AsyncIterator[int]:
-    """The port of a server that says one thing to each that connects, whatever it wants."""
+async def server(greeting: bytes | None) -> AsyncIterator[int]:
+    """The port of a server that says one thing to each that connects, whatever it wants; None: it hangs up."""
     connections: list[asyncio.Task[None] | None] = []
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(asyncio.current_task())
-        writer.write(greeting)
-        with suppress(ConnectionError):
-            await reader.read()
+        if greeting is None:
+            await reader.read(1)
+        else:
+            writer.write(greeting)
+            with suppress(ConnectionError):
+                await reader.read()
         writer.close()
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as listener:
@@ -177,3 +182,21 @@ async def test_a_url_that_leads_to_another_port_is_to_be_corrected(
         target = Target(kind, "main", f"{scheme}://127.0.0.1:{port}/")
         with pytest.raises(ConfigError, match=text):
             await check(target, [], ["notices"], Reader("g", "one"))
+
+
+@pytest.mark.parametrize("greeting", [b"", None], ids=["silence", "hang-up"])
+@pytest.mark.parametrize(("kind", "scheme"), [("redis", "rediss"), ("kafka", "kafka+tls")])
+async def test_a_port_that_may_not_speak_tls_is_named_as_such(
+    kind: str, scheme: str, greeting: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis answers nothing to the beginning of TLS, and Kafka hangs up."""
+    for module in (redis_connection, kafka_cluster):
+        monkeypatch.setattr(module, "ANSWER", 0.5)
+    async with server(greeting) as port:
+        for each, is_hint in ((scheme, True), (kind, False)):
+            target = Target(kind, "main", f"{each}://127.0.0.1:{port}/")
+            with pytest.raises(BrokerUnavailableError) as outage:
+                await check(target, [], ["notices"], Reader("g", "one"))
+            assert (
+                str(outage.value).endswith(f"; if that port does not speak TLS, write {kind}://") is is_hint
+            )

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from makegood.base.nats_client import split_login
+from makegood.base.nats_client import credentials_of, split_login
 from makegood.election import open_leases
 from makegood.errors import ConfigError, StoreUnavailableError
 
@@ -64,3 +66,20 @@ def test_one_login_is_that_of_all_servers() -> None:
     for servers in (["nats://a:b@one", "nats://c:d@two"], ["nats://a:b", "nats://c@one"]):
         with pytest.raises(ConfigError, match="the URL has two logins"):
             split_login(servers, "the URL")
+
+
+def test_credentials_without_the_package_that_signs_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nkeys", None)
+    file = tmp_path / "user.creds"
+    file.write_text("-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\ny\n")
+    with pytest.raises(ConfigError, match=r"^the URL: creds needs the package nkeys: `pip install nkeys`$"):
+        credentials_of(str(file), "the URL")
+
+
+def test_a_lease_s_credentials_are_looked_at_before_nats_py_reads_them_forever(tmp_path: Path) -> None:
+    file = tmp_path / "user.creds"
+    file.write_text("none")
+    with pytest.raises(ConfigError, match="without the JWT and the seed of a user"):
+        open_leases(f"nats://127.0.0.1:4222/b?creds={file}")

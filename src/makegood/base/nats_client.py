@@ -3,14 +3,18 @@ may be percent-encoded.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import unquote
 
 from nats import errors
 from nats.aio.client import Client
 
+from makegood.base.extras import optional
 from makegood.base.urls import ENCODE
 from makegood.errors import ConfigError
+
+_PARTS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
 class NoTLSError(errors.Error):
@@ -50,3 +54,21 @@ def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[s
             {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
         )
     return [f"{scheme}://{host}" for scheme, _, host in places], options
+
+
+def credentials_of(file: str, subject: str) -> str:
+    """Return a file of credentials as ``connect`` takes it. nats-py reads one without a JWT forever.
+
+    Raises ``ConfigError``, which begins with ``subject``, for a file that cannot be used, or if the package
+    that signs with its key is not installed.
+    """
+    try:
+        text = Path(file).read_bytes()
+    except (OSError, ValueError):
+        raise ConfigError(f"{subject}: creds names a file that cannot be read: correct the path") from None
+    if not all(part in text for part in _PARTS):
+        raise ConfigError(
+            f"{subject}: creds names a file without the JWT and the seed of a user: name one that `nsc generate creds` wrote"
+        )
+    optional("nkeys", "nkeys", f"{subject}: creds needs the package nkeys: `pip install nkeys`")
+    return file

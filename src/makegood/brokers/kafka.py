@@ -92,8 +92,6 @@ _NOTE: Final = "topic "
 
 def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Source:
     """Return the source at a topic. Raises ``ConfigError`` for a wrong parameter or URL."""
-    options_of(target)
-    session_of(target)
     return KafkaSource(target, address, reader)
 
 
@@ -410,6 +408,8 @@ class KafkaSource:
             raise ConfigError(
                 f"{self.where}: start={self._start!r:.60}: write start=earliest or start=latest"
             )
+        options_of(target)
+        session_of(target)
         self._session: _Session | None = None
         self._one_by_one = False
         """Whether a fetch asks for a single batch, so that a damaged one takes no others with it."""

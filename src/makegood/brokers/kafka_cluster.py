@@ -248,7 +248,7 @@ class Cluster:
                 error = explain(fault, self.target, self.target.where)
                 if isinstance(error, ConfigError):
                     raise error from None
-                faults.append(f"{server}: {_text(fault)}")
+                faults.append(f"{server}: {_text(fault)}{self.target.tls_hint(fault, 'kafka')}")
             else:
                 connection.close()
                 break

@@ -141,6 +141,18 @@ class Target:
             ) from None
         return context
 
+    def tls_hint(self, fault: BaseException, plain: str) -> str:
+        """Return what to add to an error that a port without TLS may cause, by silence or a hang-up.
+
+        ``plain``: the scheme without TLS.
+        """
+        is_doubtful = any(
+            isinstance(each, TimeoutError | ConnectionResetError) for each in (fault, fault.__context__)
+        )
+        if not is_doubtful or scheme_of(self.url) == plain:
+            return ""
+        return f"; if that port does not speak TLS, write {plain}://"
+
     @property
     def safe_url(self) -> str:
         """Its URL without passwords, tokens and keys."""

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final
 
 from nats import errors as failed
@@ -179,7 +180,9 @@ class NatsSource:
             await link.open()
             stream = await self._ask(link, f"STREAM.INFO.{self._stream}")
             consumer = await self._read_consumer(link) or await self._create_consumer(link)
-            self._requirements = _of_stream(stream) + _of_consumer(consumer, self._batch, self._subject)
+            self._requirements = _of_stream(stream, self._subject) + _of_consumer(
+                consumer, self._batch, self._subject
+            )
             raise_first_error(self._requirements, self.where)
             self._inbox = await link.listen(self._intake.hear)
         self._link = link
@@ -193,7 +196,7 @@ class NatsSource:
         It consumes and creates nothing: what it asks for to learn of rights is not in JSON, and the message
         that it extends is none.
         """
-        result = _of_stream(await self._ask(link, f"STREAM.INFO.{self._stream}"))
+        result = _of_stream(await self._ask(link, f"STREAM.INFO.{self._stream}"), self._subject)
         config = await self._read_consumer(link)
         api, name = "$JS.API.CONSUMER", f"{self._stream}.{self._consumer}"
         if config is None:
@@ -519,8 +522,24 @@ async def _keep(link: NatsConnection, intake: _Intake, every: float) -> None:
                 await link.publish(reply, b"+WPI")
 
 
-def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> Requirements:
-    """Return what a stream promises."""
+def _have_common(one: str, other: str) -> bool:
+    """Return whether any subject fits both of two, which may have wildcards.
+
+    >>> _have_common("orders.*", "*.new"), _have_common("orders", "orders.>")
+    (True, False)
+    """
+    for words in zip_longest(one.split("."), other.split(".")):
+        if None in words:
+            return False
+        if ">" in words:
+            return True
+        if words[0] != words[1] and "*" not in words:
+            return False
+    return True
+
+
+def _of_stream(info: dict[str, Any], subject: str = "", *, is_sent_to: bool = False) -> Requirements:
+    """Return what a stream promises. ``subject``: the only one that is read; "" if all are."""
     config, result = info["config"], Requirements()
     name = config["name"]
     edit = f"nats stream edit {name}"
@@ -544,6 +563,11 @@ def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> Requirement
     if limits and (config.get("discard", "old") == "old" or "max_age" in limits):
         what = f"The stream {name} deletes messages by {', '.join(limits)}, also those that nobody has taken"
         result.add("warning", what, f"Set limits that no outage reaches, or {edit} --discard new")
+    # A mirror, or a stream that changes subjects, does not say which it has.
+    is_plain = not any(config.get(source) for source in ("mirror", "sources", "subject_transform"))
+    if subject and is_plain and not any(_have_common(subject, each) for each in config.get("subjects") or ()):
+        what = f"The stream {name} does not have the subject {subject} that the address names: nothing comes"
+        result.add("warning", what, f"Correct ?subject=, or add it: {edit} --subjects")
     if config.get("retention") == "interest":
         what = f"The stream {name} keeps only messages for which a consumer exists: one that is sent while the consumer is deleted is lost"
         result.add("warning", what, "Never delete the consumer, or use limits or work queue retention")

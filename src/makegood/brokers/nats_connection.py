@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from nats import errors as failed
 from nats.aio.msg import Msg
 
-from makegood.base.nats_client import NatsClient, NoTLSError, split_login
+from makegood.base.nats_client import NatsClient, NoTLSError, credentials_of, split_login
 from makegood.base.pacing import event_within
 from makegood.base.urls import scrub
 from makegood.brokers.connection import BrokerConnection
@@ -43,10 +43,11 @@ E = TypeVar("E", bound=MakegoodError)
 
 
 class NatsConnection(BrokerConnection):
-    """See ``BrokerConnection``."""
+    """See ``BrokerConnection``. Raises ``ConfigError`` for a URL that cannot be used."""
 
     def __init__(self, target: Target, where: str) -> None:
         super().__init__(target, where)
+        self._servers, self._options = servers_of(target)
         self._client = NatsClient()
         self._gates: dict[asyncio.Future[None], str] = {}
         """Requests under way, each with its subject."""
@@ -65,15 +66,14 @@ class NatsConnection(BrokerConnection):
 
     async def open(self) -> None:
         """Connect. Raises ``ConfigError``, ``BrokerUnavailableError``."""
-        servers, options = servers_of(self._target)
         self._client.must_encrypt = self._target.url.startswith("tls://")
         try:
             async with asyncio.timeout(_CONNECT):
                 await self._client.connect(
-                    servers, name="makegood", allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
+                    self._servers, name="makegood", allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
                     connect_timeout=_CONNECT, ping_interval=_PING, max_outstanding_pings=2,
                     pending_size=_BUFFER, inbox_prefix=INBOX, error_cb=self._hear,
-                    disconnected_cb=self._leave, closed_cb=self._leave, **options,
+                    disconnected_cb=self._leave, closed_cb=self._leave, **self._options,
                 )  # fmt: skip
         except TimeoutError as silent:
             error = BrokerUnavailableError(f"{self.where}: no answer within {_CONNECT} s")
@@ -239,13 +239,12 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
     parts, parameters = target.settings(_FILES)
     servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
     servers, options = split_login(servers, subject)
+    if not all(urlsplit(server).hostname for server in servers):
+        raise ConfigError(f"{subject}: a host is missing: write nats://host:4222")
     if parts.path.strip("/"):
         raise ConfigError(f"{subject} has a path, which NATS does not take: the stream is named in addresses")
-    for name, file in parameters.items():
-        if not Path(file).is_file():
-            raise ConfigError(f"{subject}: {name} names a file that cannot be read: correct the path")
     if creds := parameters.pop("creds", None):
-        options["user_credentials"] = creds
+        options["user_credentials"] = credentials_of(creds, subject)
     if parts.scheme == "tls" or parameters:
         options["tls"] = target.tls(parameters, ("sslrootcert", "sslcert", "sslkey"))
     return servers, options

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import aiormq
-from aiormq.abc import ConsumerCallback, DeliveredMessage
+from aiormq.abc import ConsumerCallback
 from aiormq.connection import TransportFactory
 from pamqp import commands, decode
 from pamqp import frame as frames
@@ -43,6 +43,8 @@ _PARAMETERS: Final = {
 }
 _NOWHERE: Final = "makegood.no-such-queue"
 """Where a message goes that asks whether this user may publish."""
+_CONSUMER: Final = "makegood"
+"""The name of the one consumer of a channel."""
 _HEADER_FRAME: Final = 2
 _NOT_ALLOWED: Final = (402, 403, 530)
 """Reply codes of a connection that is refused for its virtual host or rights."""
@@ -331,12 +333,20 @@ async def _connect_to(place: AmqpPlace, host: str, port: int, name: str) -> "Amq
     return AmqpLink(connection, channel, writer)
 
 
-async def _nothing(_message: DeliveredMessage) -> None:
-    """Nothing is delivered."""
+class _Declare(commands.Queue.Declare):
+    """Asks for a queue by any name: RabbitMQ takes more characters than AMQP, by which pamqp checks."""
+
+    def validate(self) -> None: ...
 
 
-async def _channel(connection: aiormq.Connection) -> aiormq.Channel:
-    channel = await connection.channel(on_return_raises=True)
+class _Consume(commands.Basic.Consume):
+    """Consumes from a queue of any name, as ``_Declare`` asks for it."""
+
+    def validate(self) -> None: ...
+
+
+async def _channel(connection: aiormq.Connection, *, publisher_confirms: bool = True) -> aiormq.Channel:
+    channel = await connection.channel(publisher_confirms=publisher_confirms, on_return_raises=True)
     assert isinstance(channel, aiormq.Channel)
     return channel
 
@@ -403,7 +413,7 @@ class AmqpLink:
 
     async def declare_passively(self, queue: str) -> commands.Queue.DeclareOk:
         """Return how many messages are ready in a queue, and how many consumers it has. Takes no rights."""
-        return await self._channel.queue_declare(queue, passive=True)
+        return await self._channel.rpc(_Declare(queue=queue, passive=True))
 
     async def exists(self, queue: str) -> bool | None:
         """Return whether there is a queue. RabbitMQ closes the channel that asks if there is none.
@@ -411,9 +421,9 @@ class AmqpLink:
         None: unknown. RabbitMQ 4.3 does not say it to a user without any right on the queue; 3.10 does.
         Raises ``ChannelNotFoundEntity`` if there is one, and it ``is_away``.
         """
-        channel = await self._connection.channel(publisher_confirms=False)
+        channel = await _channel(self._connection, publisher_confirms=False)
         try:
-            await channel.queue_declare(queue, passive=True)
+            await channel.rpc(_Declare(queue=queue, passive=True))
         except aiormq.exceptions.ChannelNotFoundEntity as fault:
             if is_away(fault):
                 raise
@@ -430,9 +440,9 @@ class AmqpLink:
         """
         if await self.exists(queue) is False:
             raise aiormq.exceptions.ChannelNotFoundEntity(f"there is no queue {queue!r}")
-        channel = await self._connection.channel(publisher_confirms=False)
+        channel = await _channel(self._connection, publisher_confirms=False)
         with contextlib.suppress(aiormq.exceptions.ChannelPreconditionFailed):
-            await channel.basic_consume(queue, _nothing, arguments={"x-priority": "none"})
+            await channel.rpc(_Consume(queue=queue, arguments={"x-priority": "none"}))
 
     async def see_whether_this_user_may_publish(self) -> None:
         """Raise what RabbitMQ says against publishing to the default exchange.
@@ -447,8 +457,9 @@ class AmqpLink:
     async def consume(self, queue: str, arrive: ConsumerCallback, prefetch: int) -> str:
         """Begin to consume; return the consumer's name."""
         await self._channel.basic_qos(prefetch_count=prefetch)
-        answer = await self._channel.basic_consume(queue, arrive, no_ack=False)
-        return str(answer.consumer_tag)
+        self._channel.consumers[_CONSUMER] = arrive
+        await self._channel.rpc(_Consume(queue=queue, consumer_tag=_CONSUMER))
+        return _CONSUMER
 
     async def cancel(self, consumer: str) -> None:
         """Consume no more. What was delivered stays unacknowledged, which RabbitMQ does not count."""

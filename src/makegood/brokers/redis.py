@@ -64,6 +64,7 @@ _KEY: Final = re.compile(r"NOPERM.* key")
 _TIMES_BEGIN: Final = 1_000_000_000_000  # milliseconds: September 2001; smaller ids are not times
 _BODY_FIELDS: Final = (b"data", b"payload")
 _ELSEWHERE: Final = ("MOVED", "ASK")
+_STARTS: Final = {"earliest": "0", "latest": "$"}
 _TRIMMED: Final = "the entry was trimmed or deleted from the stream before it was read"
 
 # Removes consumers without pending entries, which DELCONSUMER would throw away: the one that is named, and
@@ -90,9 +91,10 @@ class RedisSource:
         self._target = target
         self._key = address.place
         self._group = address.parameters.get("group") or reader.group
-        self._start = address.parameters.get("start", "earliest")
-        if self._start not in ("earliest", "latest"):
-            raise ConfigError(f"{self.where}: start={self._start!r:.60}: write earliest or latest")
+        start = address.parameters.get("start", "earliest")
+        if start not in _STARTS:
+            raise ConfigError(f"{self.where}: start={start!r:.60}: write earliest or latest")
+        self._start = _STARTS[start]
         self._name = reader.name
         self._batch = reader.batch
         trim_of(target)
@@ -130,7 +132,7 @@ class RedisSource:
 
     async def examine(self, line: RedisConnection) -> Requirements:
         """Return what is to be said of the server, of the stream, and of missing rights."""
-        return await _check(line, self._target, self.where, self._key, self._group)
+        return await _check(line, self._target, self._key, self._group, self._start)
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return what comes first: its own pending entries, those of dead processes, then new ones."""
@@ -289,9 +291,8 @@ class RedisSource:
     # -- the group ---------------------------------------------------------------------------------
 
     async def _create_group(self, line: RedisConnection) -> None:
-        start = "0" if self._start == "earliest" else "$"
         try:
-            await line.call("XGROUP", "CREATE", self._key, self._group, start)
+            await line.call("XGROUP", "CREATE", self._key, self._group, self._start)
         except CommandError as refusal:
             if refusal.code != "BUSYGROUP":
                 raise self._error_for(refusal) from refusal
@@ -412,7 +413,7 @@ class RedisSender:
             raise RefusedTargetError(f"{where}: Redis does not take it ({refusal})") from refusal
         if entry is None:
             raise MissingPlaceError(
-                f"{where}: there is no such stream: correct the name, or create it with the group that reads it (XGROUP CREATE {place} GROUP $ MKSTREAM)"
+                f"{where}: there is no such stream: correct the name, or create it with the group that reads it (XGROUP CREATE {place} GROUP 0 MKSTREAM)"
             )
 
     async def close(self) -> None:
@@ -500,13 +501,14 @@ async def _missing_rights(line: RedisConnection, target: Target, key: str, group
 
 
 async def _check(
-    line: RedisConnection, target: Target, where: str, key: str, group: str | None
+    line: RedisConnection, target: Target, key: str, group: str | None, start: str = "0"
 ) -> Requirements:
-    """Return what Redis promises of a stream. ``group``: who reads from it; None: it is sent to.
+    """Return what Redis promises of a stream. ``group``: who reads from it; None: it is sent to. ``start``:
+    after which entry a new group begins; by default before all, as others may fill the stream first.
 
     Raises ``ConfigError``, ``BrokerUnavailableError``.
     """
-    result = Requirements()
+    where, result = f"{target.where}/{key}", Requirements()
     try:
         info = await line.call("INFO")
     except ConfigError as fault:
@@ -524,7 +526,7 @@ async def _check(
         if isinstance(answer, CommandError):
             raise _error_for(answer, where) from answer
     if kind == b"none":
-        create = f"XGROUP CREATE {key} {group or 'GROUP'} $ MKSTREAM"
+        create = f"XGROUP CREATE {key} {group or 'GROUP'} {start} MKSTREAM"
         result.add("error", f"There is no stream {key}", f"Correct the name, or create it: {create}")
         return result
     if kind != b"stream":
@@ -626,7 +628,7 @@ async def check(
             sources,
             lambda each: RedisSource(target, each, reader).examine(line),
             places,
-            lambda place: _check(line, target, f"{target.where}/{place}", place, None),
+            lambda place: _check(line, target, place, None),
         )
     await line.close()
     return answers

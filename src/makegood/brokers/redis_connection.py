@@ -81,7 +81,9 @@ class RedisConnection(BrokerConnection):
             async with asyncio.timeout(ANSWER):
                 await self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py has no types there
         except (failed.RedisError, OSError) as fault:  # a TimeoutError is an OSError
-            raise self.lose(self._meaning(fault)) from fault
+            error = self._meaning(fault)
+            hint = self._target.tls_hint(fault, "redis") if isinstance(error, BrokerUnavailableError) else ""
+            raise self.lose(type(error)(str(error).rstrip(".") + hint)) from fault
         except BaseException:
             self.lose(BrokerUnavailableError(f"{self.where}: it is closed"))
             raise

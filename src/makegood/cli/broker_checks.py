@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from makegood.base.text import words
 from makegood.brokers import (
     KINDS,
     BrokerAddress,
@@ -19,7 +20,9 @@ from makegood.brokers.protocol import Answers
 from makegood.cli.client import run_read
 from makegood.cli.context import Cli
 from makegood.client.client import Client
+from makegood.client.queues import queue_name
 from makegood.errors import BrokerUnavailableError, ConfigError, StoreError
+from makegood.messaging.source_report import group_of
 from makegood.store.views import Finding, NodeView
 
 _NAME: Final = "check"
@@ -39,10 +42,9 @@ def broker_findings(
     options = cli.settings.options
     targets = options._broker_targets
     if reads or sends:
-        has_groups = any(KINDS[each.kind].has_groups for each in reads)
-        by_group = _by_group(reads, _running(cli, is_quiet=True) if has_groups else {})
+        by_group = _by_group(cli, reads)
     else:
-        by_group = _running(cli)
+        by_group, _ = _running(cli)
         sends = [address_of(text, KINDS) for text in (options.reply_to_brokers or "").split()]
     for address in (*chain(*by_group.values()), *sends):
         target_for(address, targets)
@@ -52,12 +54,15 @@ def broker_findings(
     return asyncio.run(_examine(cli, by_group, sends))
 
 
-def _by_group(
-    reads: Sequence[BrokerAddress], running: Mapping[str, Sequence[BrokerAddress]]
-) -> dict[str, list[BrokerAddress]]:
-    """Return places by the names under which running processes read them: such a group is not new to its
-    topic. Those that nobody reads have the name of this check.
+def _by_group(cli: Cli, reads: Sequence[BrokerAddress]) -> dict[str, list[BrokerAddress]]:
+    """Return places by the names under which running processes read them, or would: such a group may not be
+    new to its topic. Where no name matters, or the store does not say, it is that of this check.
+
+    Raises ``ConfigError`` for an address whose queue cannot have its name.
     """
+    queues = {address: queue_name(address.queue) for address in reads}
+    has_groups = any(KINDS[each.kind].has_groups for each in reads)
+    running, store_id = _running(cli, is_quiet=True) if has_groups else ({}, "")
     by_group: dict[str, list[BrokerAddress]] = {}
     for address in reads:
         groups = [
@@ -65,32 +70,32 @@ def _by_group(
             for group, others in running.items()
             if any((each.name, each.place) == (address.name, address.place) for each in others)
         ]
-        for group in groups or [_GROUP]:
+        for group in groups or [group_of(store_id, queues[address]) if store_id else _GROUP]:
             by_group.setdefault(group, []).append(address)
     return by_group
 
 
-def _running(cli: Cli, *, is_quiet: bool = False) -> dict[str, list[BrokerAddress]]:
-    """Return the places that running processes take orders from, by the name under which they read; none if
-    the store does not say, which is noted unless ``is_quiet``.
+def _running(cli: Cli, *, is_quiet: bool = False) -> tuple[dict[str, list[BrokerAddress]], str]:
+    """Return the places that running processes take orders from, by the name under which they read, and the
+    store's id; none if the store does not say, which is noted unless ``is_quiet``.
     """
 
-    async def read(client: Client) -> list[NodeView]:
-        return await client.store.nodes.views()
+    async def read(client: Client) -> tuple[list[NodeView], str]:
+        return await client.store.nodes.views(), client.store.identity.store_id
 
     by_group: dict[str, list[BrokerAddress]] = {}
     try:
-        nodes = run_read(cli, read)
+        nodes, store_id = run_read(cli, read)
     except StoreError as fault:
         if not is_quiet:
             cli.note(f"makegood: which places are read is unknown: {fault}")
-        return by_group
+        return by_group, ""
     for source in (source for node in nodes if node.state == "alive" for source in node.info.sources):
         address = replace(address_of(source.address, KINDS), parameters=source.parameters)
         addresses = by_group.setdefault(source.group or _GROUP, [])
         if address not in addresses:
             addresses.append(address)
-    return by_group
+    return by_group, store_id
 
 
 async def _examine(
@@ -116,6 +121,13 @@ async def _examine(
                     answers += await check(target, addresses, targets, Reader(group, _NAME))
         except (BrokerUnavailableError, ConfigError, TimeoutError) as fault:
             results.append(_failure(target.where, fault))
+        except Exception as defect:
+            if cli.debug:
+                raise
+            what = f"{target.where}: unexpected {words(defect, named=True)}"
+            results.append(
+                Finding("broker", "error", what, "run it again with --debug, and report what it shows")
+            )
         else:
             results += [
                 Finding("broker", one.severity, f"{where}: {one.what}", one.remedy) for where, one in answers

@@ -81,10 +81,11 @@ class SourceMessages:
 
     def letter(self, delivery: Delivery) -> Outgoing:
         """Return a delivery that no queue can take as a message that is kept as it is."""
-        name = delivery.id or hashlib.sha256(delivery.body).hexdigest()
-        # The name of a dead letter is one of its own: the queue may have a message of that id.
+        # The name of a dead letter is one of its own: the queue may have a message of that id, and several
+        # refused ones may share it.
+        name = hashlib.sha256((delivery.id or "").encode(errors="surrogatepass") + b"\0" + delivery.body)
         return Outgoing(
-            queue=self.queue, id=f"refused-{hashlib.sha256(name.encode()).hexdigest()[:32]}", body=delivery.body,
+            queue=self.queue, id=f"refused-{name.hexdigest()[:32]}", body=delivery.body,
             headers=_fitting(delivery.headers), remember=REMEMBERED,
         )  # fmt: skip
 

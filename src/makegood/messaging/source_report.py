@@ -24,6 +24,11 @@ _LOOK: Final = 15.0
 """Seconds between two looks at what waits at the broker."""
 
 
+def group_of(store_id: str, queue: str) -> str:
+    """Return the name by which brokers know those who read for a queue of a store."""
+    return f"makegood-{store_id}-{queue}"
+
+
 class SourceReport:
     """Reports of the source at ``address``: to the log, to operators of ``store``, and to ``telemetry``."""
 
@@ -59,7 +64,7 @@ class SourceReport:
     @property
     def group(self) -> str:
         """The name that all processes share that read for this queue of this store."""
-        return f"makegood-{self._store.identity.store_id}-{self._info.queue}"
+        return group_of(self._store.identity.store_id, self._info.queue)
 
     def heed(self, requirements: Sequence[Requirement]) -> None:
         """Log what was checked of the broker, each sentence once. Raises ``ConfigError`` for an error."""

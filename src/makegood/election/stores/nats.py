@@ -30,7 +30,7 @@ from nats.js import errors as refused
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.base.nats_client import NatsClient, NoTLSError, split_login
+from makegood.base.nats_client import NatsClient, NoTLSError, credentials_of, split_login
 from makegood.base.urls import ENCODE, mask_url
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
@@ -51,7 +51,7 @@ class NatsLeases(ObservedLeases):
     """A lease store in ``bucket`` on the servers.
 
     ``timeout``: how long a call may take; ``clock`` judges expiry; ``replicas``: of a bucket that it creates;
-    ``creds``: a file with credentials.
+    ``creds``: a file with credentials. Raises ``ConfigError`` for one that cannot be used.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class NatsLeases(ObservedLeases):
         self._servers = servers
         self._bucket = bucket
         self._replicas = replicas
-        self._options: dict[str, Any] = {} if creds is None else {"user_credentials": creds}
+        self._options: dict[str, Any] = {}
+        if creds is not None:
+            self._options["user_credentials"] = credentials_of(creds, "the leases in NATS")
         self._client: NatsClient | None = None
         self._values: Any = None
         self._created_at: datetime | None = None
