@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from makegood.base.ids import show
-from makegood.brokers import Target, check, open_sender
-from makegood.errors import DeliveryError
+from makegood.brokers import Sender, Target, check, open_sender
+from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.broker_poster import BrokerPoster
 from makegood.messaging.hosts import Hosts
 from makegood.messaging.notifier import PER_HOST, Notifier, Patience
@@ -126,6 +126,23 @@ async def test_a_broker_that_refuses_this_process_raises_it_at_once(store: Store
     await submit(store, [1])
     await sends.turns()
     assert "refuses the password" in (await texts(store))["amqp:main"]
+
+
+async def test_notices_wait_if_the_settings_of_this_process_cannot_be_used_any_more(store: Store) -> None:
+    """A file may vanish. Other processes have theirs, and the notice is not given up."""
+    sends = Sends(store, await scheduler(store), MemoryBroker())
+    poster = sends.notifier.delivery.poster
+    assert isinstance(poster, BrokerPoster)
+
+    def refuse(_: Target) -> Sender:
+        raise ConfigError("creds names a file that cannot be read: correct the path")
+
+    await poster.close()
+    poster.opener = refuse
+    await submit(store, [1])
+    await sends.turns()
+    assert [view.dead for view in await store.notices.listeners()] == [False]
+    assert "creds names a file" in (await texts(store))["amqp:main"]
 
 
 async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store, world: World) -> None:

@@ -74,8 +74,11 @@ def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Sourc
 
 
 def open_sender(target: Target) -> Sender:
-    """Return what sends to the queues of a broker."""
-    return _Publisher(place_of(target))
+    """Return what sends to the queues of a broker. Raises ``ConfigError`` for a URL that cannot be used."""
+    place = place_of(target)
+    if place.tls:
+        _ = place.context  # an unusable file is found now, and not at the first notice
+    return _Publisher(place)
 
 
 async def check(
