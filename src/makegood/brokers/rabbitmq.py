@@ -489,7 +489,7 @@ async def _no_route_error(link: AmqpLink, where: str, queue: str) -> DeliveryErr
     """Return the error for an event that no queue got: it does not exist, or its node is away."""
     try:
         if not await link.exists(queue):
-            return MissingPlaceError(f"{where}: there is no such queue")
+            return MissingPlaceError(f"{where}: there is no such queue: declare it, or correct its name")
     except failed.ChannelNotFoundEntity as fault:
         return UnsentError(f"{where}: {fault}")
     return UnsentError(f"{where}: RabbitMQ has found no way to the queue, which is there")
