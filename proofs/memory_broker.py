@@ -67,6 +67,8 @@ class MemoryBroker:
     """Places that do not exist."""
     room: int | None = None
     """How many events it takes yet; None: any number."""
+    full: set[str] = field(default_factory=set)
+    """Places that take none."""
     checks: int = 0
     """How often somebody asked whether it can be sent to."""
     defect: Exception | None = None
@@ -223,7 +225,7 @@ class MemorySender:
             raise UnsentError(f"{fault} within {timeout} s") from fault
         if place in self._broker.missing:
             raise MissingPlaceError("there is no such place")
-        if self._broker.room == 0:
+        if self._broker.room == 0 or place in self._broker.full:
             raise UnsentError("the queue is full")
         if self._broker.room is not None:
             self._broker.room -= 1

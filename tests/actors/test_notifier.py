@@ -428,3 +428,15 @@ async def until_sent(receivers: Receivers) -> None:
         return bool(receivers.got)
 
     await until(arrived, "the other notice")
+
+
+@pytest.mark.parametrize(
+    "url", ["nats://127.0.0.1:9?creds=/nowhere", "amqps://127.0.0.1?cafile=/nowhere", "kafka+tls://127.0.0.1:9?sslrootcert=/nowhere"]
+)  # fmt: skip
+async def test_a_process_whose_settings_of_a_broker_cannot_be_used_does_not_start(
+    store: Store, url: str
+) -> None:
+    """It would take notices that other processes can send, and gave them up for good."""
+    options = Options(brokers={"main": url}, reply_to_brokers=f"{url[:4]}:main/x".replace("kafk:", "kafka:"))
+    with pytest.raises(ConfigError, match=r"the URL of 'main': .*(cannot be read|can be read)"):
+        await Node(None, store, roles=("scheduler",), options=options).start()

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from makegood.base.ids import show
-from makegood.brokers import Target, check, open_sender
-from makegood.errors import DeliveryError
+from makegood.brokers import Sender, Target, check, open_sender
+from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.broker_poster import BrokerPoster
 from makegood.messaging.hosts import Hosts
-from makegood.messaging.notifier import Notifier, Patience
+from makegood.messaging.notifier import PER_HOST, Notifier, Patience
 from makegood.messaging.poster import NoPoster
-from makegood.messaging.receivers import AT_A_TIME, PROBE
+from makegood.messaging.receivers import PROBE
 from makegood.messaging.source_report import AWAY
 from makegood.model.messages import Act, Alert
-from makegood.store.notice_records import Due
+from makegood.store.notice_records import Due, Waiting
 from makegood.store.protocol import Store
 from proofs.memory_broker import MemoryBroker
 from tests.actors.test_supervisor import CALM, supervisor, term_of
@@ -128,7 +128,24 @@ async def test_a_broker_that_refuses_this_process_raises_it_at_once(store: Store
     assert "refuses the password" in (await texts(store))["amqp:main"]
 
 
-async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store) -> None:
+async def test_notices_wait_if_the_settings_of_this_process_cannot_be_used_any_more(store: Store) -> None:
+    """A file may vanish. Other processes have theirs, and the notice is not given up."""
+    sends = Sends(store, await scheduler(store), MemoryBroker())
+    poster = sends.notifier.delivery.poster
+    assert isinstance(poster, BrokerPoster)
+
+    def refuse(_: Target) -> Sender:
+        raise ConfigError("creds names a file that cannot be read: correct the path")
+
+    await poster.close()
+    poster.opener = refuse
+    await submit(store, [1])
+    await sends.turns()
+    assert [view.dead for view in await store.notices.listeners()] == [False]
+    assert "creds names a file" in (await texts(store))["amqp:main"]
+
+
+async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store, world: World) -> None:
     broker = MemoryBroker(away=True)
     sends = Sends(store, await scheduler(store), broker)
     await submit(store, [1])
@@ -136,7 +153,7 @@ async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store)
     (listener,) = await store.notices.listeners()
     assert "may have arrived" not in listener.error
     broker.away, broker.unconfirmed = False, 1.0
-    assert await store.notices.wake_notices("amqp:main", 1) == 1
+    await sends.pass_by(world, 1.25 * SLOW.wait)
     await sends.turns()
     (listener,) = await store.notices.listeners()
     assert listener.error.endswith("; it may have arrived")
@@ -145,7 +162,7 @@ async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store)
 async def test_when_it_is_back_what_waits_goes_at_once_in_order_and_at_a_growing_rate(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By few statements: one, two, four, … and then 32 notices at a time."""
+    """One, two, four and then 8 notices at a time."""
     broker = MemoryBroker(away=True)
     hand = await told(store, *range(1, 101), to=PLACE)
     sends = Sends(store, hand.node, broker)
@@ -155,17 +172,19 @@ async def test_when_it_is_back_what_waits_goes_at_once_in_order_and_at_a_growing
     assert {view.tries for view in await store.notices.listeners(200)} == {1}
     broker.away = False
     counts: list[int] = []
-    wake = store.notices.wake_notices
+    take_early = store.notices.take_early_notices
 
-    async def counted(host: str, limit: int) -> int:
-        counts.append(await wake(host, limit))
-        return counts[-1]
+    async def counted(node: int, waiting: Waiting, lease: float) -> list[Due]:
+        notices = await take_early(node, waiting, lease)
+        counts.append(len(notices))
+        return notices
 
-    monkeypatch.setattr(store.notices, "wake_notices", counted)
+    monkeypatch.setattr(store.notices, "take_early_notices", counted)
     await sends.pass_by(world, 1.2 * PROBE)
     await sends.turns()
     assert await store.notices.listeners() == []
-    assert counts == [1, 2, 4, 8, 16, AT_A_TIME, AT_A_TIME, 5]
+    assert counts[:4] == [1, 2, 4, PER_HOST]
+    assert (sum(counts), max(counts)) == (100, PER_HOST)
     by_task: dict[str, list[str]] = {}
     for event in broker.events["notices"]:
         by_task.setdefault(event.task, []).append(event.id.rpartition("-")[2])
@@ -185,8 +204,53 @@ async def test_a_broker_that_takes_few_uses_up_nobodys_tries(store: Store, world
         await sends.turns()
     listeners = await store.notices.listeners()
     assert len(listeners) == 25
-    assert sum(view.tries for view in listeners) <= 30 + 2 * 5
+    assert {view.tries for view in listeners} == {1}
     assert not any(view.dead for view in listeners)
+
+
+async def test_a_full_place_of_a_broker_that_takes_others_waits_out_its_growing_waits(
+    store: Store, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each notice that the broker took for another place had a notice to the full one tried: it lost its twelve tries in seconds."""
+    broker = MemoryBroker(full={"full"})
+    sends = Sends(store, await scheduler(store), broker, patience=Patience())
+    await submit(store, range(1, 5), "amqp:main/full")
+    with caplog.at_level(logging.INFO, "makegood.notifier"):
+        for task in range(10, 50):
+            await submit(store, [task])
+            await sends.turns()
+            await sends.pass_by(world, 1.0)
+    assert len(broker.events["notices"]) == 40
+    assert [(view.tries, view.dead) for view in await store.notices.listeners()] == [(3, False)] * 4
+    assert list(await texts(store)) == ["amqp:main/full"]
+    (info,) = sends.receivers.infos()
+    assert (info.broker, info.away) == ("amqp:main", None)
+    lines = [record.getMessage().partition(" notices")[0] for record in caplog.records]
+    assert lines == ["amqp:main takes no", "amqp:main takes", "amqp:main/full takes no"]
+    broker.full.clear()
+    await sends.pass_by(world, 2.5 * PROBE)
+    await sends.turns()
+    assert len(broker.events["full"]) == 4, "although the next try of each is a minute off"
+    assert await texts(store) == {}
+
+
+async def test_full_places_keep_nothing_back_for_other_places_of_a_broker_that_is_back(
+    store: Store, world: World
+) -> None:
+    """Their notices are the next ones, and would be tried in place of what can be sent."""
+    broker = MemoryBroker(full={"full"})
+    sends = Sends(store, await scheduler(store), broker)
+    await submit(store, range(1, 10), "amqp:main/full")
+    await sends.turns()
+    broker.away = True
+    await sends.pass_by(world, 10.0)
+    await submit(store, range(10, 20))
+    await sends.turns()
+    broker.away = False
+    await sends.pass_by(world, 1.2 * PROBE)
+    await submit(store, [20], "amqp:main/others")
+    await sends.turns(9)
+    assert len(broker.events["notices"]) == 10
 
 
 async def test_a_process_that_starts_asks_the_broker_for_which_notices_wait(
@@ -246,12 +310,13 @@ class Webhooks:
 
     def __init__(self, *down: str, status: int) -> None:
         self.down = set(down)
+        """Hosts, or URLs."""
         self.status = status
         self.urls: list[str] = []
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Take an event, or not."""
-        if url.split("/")[2] in self.down:
+        if {url, url.split("/")[2]} & self.down:
             raise DeliveryError("cannot be reached", status=self.status)
         self.urls.append(url)
 
@@ -285,6 +350,23 @@ async def test_a_host_of_webhooks_that_the_settings_name_is_a_receiver_too(
     await sends.turns()
     await sends.turns()
     assert await texts(store) == {}
+
+
+async def test_an_early_try_at_a_host_of_which_one_path_fails_does_not_count(
+    store: Store, world: World
+) -> None:
+    """Three failures in a row are taken for the host's, so what another path takes has one of them tried early."""
+    hooks = Webhooks("https://shop.example/bad", status=500)
+    patience = Patience(tries=12, wait=10.0, factor=1.0)
+    sends = Sends(store, await scheduler(store), MemoryBroker(), poster=hooks, patience=patience)
+    await submit(store, range(1, 4), "https://shop.example/bad")
+    for task in range(10, 15):
+        await sends.turns()
+        await submit(store, [task], "https://shop.example/good")
+        await sends.turns()
+        await sends.pass_by(world, 13.0)
+    assert len(hooks.urls) == 5
+    assert [view.tries for view in await store.notices.listeners()] == [5, 5, 5]
 
 
 async def test_an_alert_that_is_being_written_while_its_receiver_comes_back_ends(

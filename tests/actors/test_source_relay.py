@@ -295,6 +295,19 @@ async def test_a_place_that_a_sender_may_not_name_is_in_the_log_once(
     assert "amqp:main/secret" in record.message
 
 
+@pytest.mark.parametrize("place", ["a b/ü?x=1", "a?x=1", "a\nb", "x" * 300])
+async def test_a_place_that_no_address_can_name_costs_the_answer_and_not_the_order(
+    store: Store, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """The list may allow any text there, and the order was a dead letter."""
+    messages = SourceMessages(ADDRESS, QUEUE, random.Random(1), may_reply=lambda _: True)
+    outgoing = await messages.message(Delivery(receipt=1, body=b"1", id="o-1", reply_to=place))
+    assert (outgoing.reply_to, outgoing.headers) == (None, {"reply-to": place})
+    (record,) = caplog.records
+    assert "which cannot be an address" in record.message
+    assert "\n" not in record.message
+
+
 async def test_a_start_does_not_wait_for_the_broker(store: Store) -> None:
     broker = MemoryBroker(away=True)
     relaying = relay(store, broker)

@@ -13,7 +13,7 @@ from makegood.base import ids
 from makegood.model import notices
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import Act
-from makegood.store.notice_records import Due, Sending
+from makegood.store.notice_records import Due, Sending, Waiting
 from makegood.store.protocol import Store
 from makegood.transactions import Caller
 from tests.conformance.builders import (
@@ -293,6 +293,32 @@ async def test_what_failed_is_due_again_and_counts_and_what_was_kept_does_not(
     assert await settle(store, node, [due]) == [True]
     states = [e["data"]["state"] for e in await leave(store, node)]
     assert states == ["processing", "processed"]
+
+
+async def test_what_waits_for_its_next_try_can_be_taken_early(store: Store) -> None:
+    """The next ones first, to one address or to any but some, and never what somebody has."""
+    scheduler = await told(store, 1, 2, 3)
+    await told(store, 4, to="https://shop.example/other")
+    node = scheduler.node
+    for due in await take(store, node):
+        assert await settle(store, node, [due], "failed", wait=due.task * 600.0, error="503")
+    taken = await store.notices.take_early_notices(node, Waiting("shop.example", 2, HOOK), LEASE)
+    assert [(due.task, due.sequence, due.url, due.tries) for due in taken] == [
+        (1, 1, HOOK, 1),
+        (2, 1, HOOK, 1),
+    ]
+    assert all(due.body for due in taken)
+    assert [due.early for due in taken] == pytest.approx([600.0, 1200.0], abs=60.0)
+    assert await settle(store, node, taken[:1], "kept", wait=taken[0].early, error="still full")
+    (one, *_) = sorted(await store.notices.listeners(), key=lambda view: view.task)
+    assert (one.task, one.tries, one.error) == (1, 1, "still full")
+    assert one.due == pytest.approx(600.0, abs=60.0)
+    others = await store.notices.take_early_notices(node, Waiting("shop.example", 9, without=[HOOK]), LEASE)
+    assert [due.task for due in others] == [4]
+    rest = await store.notices.take_early_notices(node, Waiting("shop.example", 9), LEASE)
+    assert [due.task for due in rest] == [1, 3]
+    assert await store.notices.take_early_notices(node, Waiting("other.example", 9), LEASE) == []
+    assert await settle(store, node, taken[1:]) == [True]
 
 
 async def test_what_is_given_up_is_told_to_operators_and_sent_when_they_ask(store: Store) -> None:

@@ -12,7 +12,7 @@ from makegood.messaging.notifier import NoticePoster
 from makegood.messaging.receivers import Receivers
 from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_relay import SourceRelay
-from makegood.store.notice_records import Due, HostDue, Sending
+from makegood.store.notice_records import Due, Sending
 from makegood.store.queue_records import Outgoing
 from makegood.testing.simulator.world import Outcome
 from proofs.seeds import Storms
@@ -97,10 +97,10 @@ def return_unnoticed(m: pytest.MonkeyPatch) -> None:
 def one_at_a_time(m: pytest.MonkeyPatch) -> None:
     """The notice that gets through shows nobody that the broker is back."""
 
-    async def alone(_: Receivers, due: HostDue) -> HostDue:
-        return due
+    async def alone(*_: object) -> list[Due]:
+        return []
 
-    m.setattr(Receivers, "_after", alone)
+    m.setattr(Receivers, "take_early", alone)
 
 
 def out_of_order(m: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_a_queue_whose_node_is_away_is_no_queue_that_is_missing(fault: Exception
 @pytest.mark.parametrize(
     ("answer", "kind", "text"),
     [
-        (False, MissingPlaceError, "there is no such queue"),
+        (False, MissingPlaceError, "there is no such queue: declare it, or correct its name"),
         (NODE_AWAY, UnsentError, "is down or inaccessible"),
         (True, UnsentError, "which is there"),
     ],

@@ -74,8 +74,11 @@ def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Sourc
 
 
 def open_sender(target: Target) -> Sender:
-    """Return what sends to the queues of a broker."""
-    return _Publisher(place_of(target))
+    """Return what sends to the queues of a broker. Raises ``ConfigError`` for a URL that cannot be used."""
+    place = place_of(target)
+    if place.tls:
+        _ = place.context  # an unusable file is found now, and not at the first notice
+    return _Publisher(place)
 
 
 async def check(
@@ -486,7 +489,7 @@ async def _no_route_error(link: AmqpLink, where: str, queue: str) -> DeliveryErr
     """Return the error for an event that no queue got: it does not exist, or its node is away."""
     try:
         if not await link.exists(queue):
-            return MissingPlaceError(f"{where}: there is no such queue")
+            return MissingPlaceError(f"{where}: there is no such queue: declare it, or correct its name")
     except failed.ChannelNotFoundEntity as fault:
         return UnsentError(f"{where}: {fault}")
     return UnsentError(f"{where}: RabbitMQ has found no way to the queue, which is there")

@@ -1,4 +1,4 @@
-"""Sending notices to users' brokers: each broker has one sender, opened when it is first needed.
+"""Sending notices to users' brokers: each broker has one sender, which connects when it is first needed.
 
 The notifier sees to the order of a task's notices, to repetitions and to limits, as it does for webhooks; a
 broker counts as a host.
@@ -39,7 +39,8 @@ class BrokerPoster:
     """Sends to the places that ``hosts`` allow; what is addressed elsewhere goes to ``other``.
 
     ``targets``: the brokers by name. ``cause``: see ``notices.for_receiver``. ``timeout``: seconds for one
-    try. ``opener`` makes the sender of a broker, ``checker`` checks one.
+    try. ``opener`` makes the sender of a broker, ``checker`` checks one. Raises ``ConfigError`` for a broker
+    that cannot be sent to with these settings, whether it answers or not.
     """
 
     def __init__(
@@ -60,9 +61,11 @@ class BrokerPoster:
         self._other = other
         self._cause = cause
         self._timeout = timeout
-        self._open = opener
+        self.opener = opener
         self._check = checker
         self._senders: dict[str, Sender] = {}
+        for place in hosts.places:
+            self._sender(place)
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Send an event once; raises ``DeliveryError`` unless the broker confirms it in time."""
@@ -72,9 +75,12 @@ class BrokerPoster:
             return
         try:
             self._hosts.refuse_place(address)
-            sender = self._sender(address.name, target_for(address, self._targets))
         except ConfigError as fault:
             raise RefusedTargetError(str(fault)) from None
+        try:
+            sender = self._sender(address)
+        except ConfigError as fault:  # such as a file that has vanished: other processes may have theirs
+            raise UnsentError(str(fault)) from fault
         content = notices.for_receiver(body, self._cause)
         names = notices.names_of(body)
         event = OutgoingEvent(message_id, names.subject, content, correlation_id=names.correlationid)
@@ -89,11 +95,11 @@ class BrokerPoster:
         except DeliveryError as fault:
             raise DeliveryError(f"{fault}; {_IN_DOUBT}") from fault.__cause__
 
-    def _sender(self, name: str, target: Target) -> Sender:
+    def _sender(self, address: BrokerAddress) -> Sender:
         """Return the sender of a broker. Raises ``ConfigError``."""
-        if name not in self._senders:
-            self._senders[name] = self._open(target)
-        return self._senders[name]
+        if address.name not in self._senders:
+            self._senders[address.name] = self.opener(target_for(address, self._targets))
+        return self._senders[address.name]
 
     async def probe(self, broker: str, place: str) -> None:
         """Raise ``DeliveryError`` unless a broker answers. Nothing is sent.

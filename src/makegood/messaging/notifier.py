@@ -221,14 +221,19 @@ class NoticePoster:
         is_away = self.receivers.note_failure(notice, fault)
         if not is_refusal:
             self._shares.note_answer(notice.host, success=False)
-        if is_refusal or tries >= self.patience.tries:
+        is_early = notice.early > 0
+        if is_refusal or (tries >= self.patience.tries and not is_early):
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
-        wait = self.patience.after(tries, _wait_asked_for(fault, self._clock.wall()), self._rng)
+        pause = _wait_asked_for(fault, self._clock.wall())
+        if is_early:
+            wait = min(max(notice.early, pause or 0.0), self.patience.longest)
+        else:
+            wait = self.patience.after(tries, pause, self._rng)
         task = show(notice.task)
         text = "notice %d of task %s, once more in %.0f s: %s"
         level = logging.DEBUG if is_away else logging.INFO
         log.log(level, text, notice.sequence, task, wait, fault, extra={"task": task})
-        return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
+        return Sending(notice.task, notice.sequence, "kept" if is_early else "failed", wait, words(fault))
 
 
 class Notifier(Actor):
@@ -346,11 +351,13 @@ class Notifier(Actor):
         due = await self._store.notices.notices_due()
         self.shares.warn({host.host for host in due if self.shares.seconds_left(host.host)})
         busy = Counter(self.posts.values())
-        due = await self.delivery.receivers.turn(due, self.delivery.poster, busy)
-        room = self.shares.room(due, busy)
+        receivers, lease = self.delivery.receivers, _LEASES * self._timeout
+        room = self.shares.room(await receivers.turn(due, self.delivery.poster, busy), busy)
         if room:
             began = self._clock.monotonic()
-            for notice in await self._store.notices.take_notices(self._node, room, _LEASES * self._timeout):
+            notices = await self._store.notices.take_notices(self._node, room, lease)
+            left = Counter(dict(room)) - Counter(notice.host for notice in notices)
+            for notice in [*notices, *await receivers.take_early(self._node, left, lease)]:
                 self._send(notice, began)
         return self._rest(due)
 

@@ -13,8 +13,9 @@ from makegood.base.text import words
 from makegood.brokers import BrokerAddress, Delivery
 from makegood.client.queues import outgoing
 from makegood.declare.inbox import WITHOUT_ID
-from makegood.errors import PayloadError
+from makegood.errors import ConfigError, PayloadError
 from makegood.messaging.queue_feed import check_body
+from makegood.model import notices
 from makegood.payload import envelopes
 from makegood.payload.envelopes import Codec, message_context
 from makegood.store.queue_records import Outgoing
@@ -107,15 +108,19 @@ class SourceMessages:
         """Return where the sender wants to be notified, if it may name that place."""
         if not delivery.reply_to:
             return None
-        address = BrokerAddress(self.address.kind, self.address.name, delivery.reply_to)
-        if self._may_reply(address):
-            return str(address)
+        to = f"{self.address.broker}/{delivery.reply_to}"
+        try:
+            address = notices.at_broker(to)
+        except ConfigError:
+            address = None
+        if address is not None and self._may_reply(address):
+            return to
         headers["reply-to"] = delivery.reply_to
-        if len(self._unheard) < _MOST_NAMED and str(address) not in self._unheard:
-            self._unheard.add(str(address))
+        if len(self._unheard) < _MOST_NAMED and to not in self._unheard:
+            self._unheard.add(to)
             log.warning(
-                "a message of %s asks for answers at %s, which is not among reply_to_brokers: its sender is not notified",
-                self.address, str(address)[:300],
+                "a message of %s asks for answers at %.300r, which %s: its sender is not notified",
+                self.address, to, "cannot be an address" if address is None else "is not among reply_to_brokers",
             )  # fmt: skip
         return None
 

@@ -13,6 +13,7 @@ from makegood.store.notice_records import (
     ListenerView,
     ReceiverBacklog,
     Sending,
+    Waiting,
     dead_letter,
     dead_notice_audit,
     of_rejection,
@@ -99,18 +100,16 @@ returning l.task, l.sent + 1, l.url, l.tries, (select n.body from makegood.notic
 """,
     host="text", room="int",
 )  # fmt: skip
-WAKE = Sql(
-    """
-with waiting as materialized (
-    select task from makegood.listener where host = $1 and due_at > (select {now}) and taken_by is null
-    order by due_at limit $2 for update skip locked
-)
-update makegood.listener l set due_at = {now} from waiting w where l.task between w.task and w.task
-""",
-    """
-update makegood.listener set due_at = {now}
-where task in (select task from makegood.listener where host = $1 and due_at > {now} and taken_by is null order by due_at limit $2)
-""",
+_WAITING = Sql("""
+select l.task, l.sent + 1, l.url, l.tries,
+    (select n.body from makegood.notice n where n.task = l.task and n.sequence = l.sent + 1), l.due_at - {now}
+from makegood.listener l
+where l.host = $1 and l.due_at > (select {now}) and l.taken_by is null
+    and ($2::text = '' or l.url = $2::text) and not (l.url = any ($3::text[]))
+order by l.due_at limit $4 for update of l skip locked
+""")
+_TAKE_EARLY = Sql(
+    "update makegood.listener set due_at = {now} + $3, taken_by = $2 where task = any ($1::bigint[])"
 )
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
@@ -164,14 +163,16 @@ async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float)
     ]
 
 
-async def wake(tx: Tx, host: str, limit: int) -> int:
-    """Make notices of a host that wait for their next try due now, up to ``limit``, the next ones first;
-    returns how many.
-    """
-    count = await tx.run(WAKE, host, limit)
-    if count:
-        tx.topics.add("notice")
-    return count
+async def take_early(tx: Tx, node: int, waiting: Waiting, lease: float) -> list[Due]:
+    """Claim notices that wait for their next try, as ``take`` claims those that are due."""
+    which = (waiting.host, waiting.url, list(waiting.without), waiting.limit)
+    notices = [
+        Due(task, sequence, url, tries, body or b"", seconds)
+        for task, sequence, url, tries, body, seconds in await tx.rows(_WAITING, *which)
+    ]
+    if notices:
+        await tx.run(_TAKE_EARLY, [notice.task for notice in notices], node, lease)
+    return notices
 
 
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
@@ -276,7 +277,7 @@ class NoticeVerbs(Verbs):
 
     notices_due = reading(due)
     take_notices = writing(take)
-    wake_notices = writing(wake)
+    take_early_notices = writing(take_early)
     settle_notices = writing(settle)
     listeners = reading(listeners)
     backlogs = reading(backlogs)

@@ -40,11 +40,24 @@ class Due(msgspec.Struct, frozen=True):
     tries: int
     """Failed tries so far."""
     body: bytes
+    early: float = 0.0
+    """Seconds by which it was claimed before its next try was due; if this try fails, it does not count."""
 
     @property
     def host(self) -> str:
         """The host that it is sent to."""
         return host(self.url)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Notices that wait for their next try: at most ``limit`` of a host, the next ones first."""
+
+    host: str
+    limit: int
+    url: str = ""
+    """Only those to this address; "": to any."""
+    without: Sequence[str] = ()
+    """None to these addresses."""
 
 
 class Sending(msgspec.Struct, frozen=True):
@@ -56,7 +69,7 @@ class Sending(msgspec.Struct, frozen=True):
     """What happened.
 
     ``sent``: the next notice is due. ``failed``: it is due again after ``wait`` seconds. ``kept``: the same,
-    but it was not tried. ``dead``: nothing more is sent of this task until an operator asks for it.
+    but the try does not count. ``dead``: nothing more is sent of this task until an operator asks for it.
     """
     wait: float = 0.0
     error: str = ""
