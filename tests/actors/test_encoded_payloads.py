@@ -166,11 +166,11 @@ async def legible_cause(node: Node, task: mg.TaskHandle[Any]) -> str:
     with pytest.raises(mg.TaskUndone) as undone:
         await task.result("120s")
     cause = undone.value.cause
-    with pytest.raises(mg.TaskUndone) as known:  # to the store, and not only to the Scheduler beside
+    with pytest.raises(mg.TaskUndone) as refusal:  # to the store, and not only to the Scheduler beside
         await node.client.task(task.id).result("120s")
     detail = await task.status()
     (view,) = await node.client.find(mg.Filter(ids=(task.number,)))
-    causes = {cause, known.value.cause, (await task.wait("120s")).cause, detail.task.cause, view.cause}
+    causes = {cause, refusal.value.cause, (await task.wait("120s")).cause, detail.task.cause, view.cause}
     assert causes == {cause}
     assert "mg1:" not in " ".join(step.error or "" for step in detail.steps)
     moves = [move async for event in task.events(follow=False) for move in event.moves]

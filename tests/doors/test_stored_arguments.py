@@ -75,9 +75,9 @@ def detail(plan: Plan[Any], states: Mapping[str, tuple[StepState, bytes | None]]
     return TaskDetail(VIEW, steps, plan.inputs)
 
 
-def faults(new: Action[..., Any], doing: Doing = "do", **found: tuple[StepState, bytes]) -> list[Fault]:
-    """Return what is wrong with the step ``use`` of a task under way; ``found``: what became of ``find``."""
-    task = detail(flow().plan(5), found)
+def faults(new: Action[..., Any], doing: Doing = "do", **ends: tuple[StepState, bytes]) -> list[Fault]:
+    """Return what is wrong with the step ``use`` of a task under way; ``ends``: what became of ``find``."""
+    task = detail(flow().plan(5), ends)
     return list(Stored(task, lambda _agent, _name: None).faults(new, doing, task.steps[1].plan.args))  # type: ignore[union-attr]
 
 
@@ -137,5 +137,5 @@ def test_a_class_that_raises_anything_is_a_fault() -> None:
 
     def use(x: int, found: Odd, part: str) -> None: ...
 
-    found = faults(action(use), find=("done", b'{"id":"5","parts":["a"]}'))
-    assert [fault.why for fault in found] == ["found does not fit Odd: KeyError: '5'"]
+    mismatches = faults(action(use), find=("done", b'{"id":"5","parts":["a"]}'))
+    assert [fault.why for fault in mismatches] == ["found does not fit Odd: KeyError: '5'"]
