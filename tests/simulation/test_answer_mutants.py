@@ -52,7 +52,7 @@ async def its_own_answer(world: World) -> None:
     """A step that comes before the wait that used the signal is not its answer."""
     task = await world.submit(chat, "a")
     assert await world.signal(task, word, "one", id="m-1", until="reply") == "one 1"
-    with pytest.raises(mg.StepFailedError, match="does not come after the wait that used this signal"):
+    with pytest.raises(mg.StepFailedError, match="another wait used this signal"):
         await world.signal(task, word, "two", id="m-2", until="reply")
     await world.run_to_rest()
     task.assert_processed()
@@ -98,9 +98,9 @@ def any_step(m: pytest.MonkeyPatch) -> None:
     m.setattr(
         signal_answers,
         "_waits_before",
-        lambda steps, _idx, signal: frozenset(
-            s.idx for s in steps if s.kind == "wait_for" and s.action == signal
-        ),
+        lambda steps, _idx, signal: {
+            s.idx: s.name for s in steps if s.kind == "wait_for" and s.action == signal
+        },
     )
 
 
@@ -116,7 +116,7 @@ def any_round(m: pytest.MonkeyPatch) -> None:
 
 def first_attempt(m: pytest.MonkeyPatch) -> None:
     """A step in doubt, which is tried again, has its outcome."""
-    m.setattr(step_waiters, "_UNDER_WAY", frozenset({"waiting", "ready", "running"}))
+    m.setattr(step_waiters, "UNDER_WAY", frozenset({"waiting", "ready", "running"}))
 
 
 def timeout_withdraws(m: pytest.MonkeyPatch) -> None:

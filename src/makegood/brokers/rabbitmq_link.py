@@ -6,6 +6,7 @@ timestamp in microseconds, would end each connection that it is delivered to, fo
 
 import asyncio
 import contextlib
+import itertools
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -43,8 +44,6 @@ _PARAMETERS: Final = {
 }
 _NOWHERE: Final = "makegood.no-such-queue"
 """Where a message goes that asks whether this user may publish."""
-_CONSUMER: Final = "makegood"
-"""The name of the one consumer of a channel."""
 _HEADER_FRAME: Final = 2
 _NOT_ALLOWED: Final = (402, 403, 530)
 """Reply codes of a connection that is refused for its virtual host or rights."""
@@ -366,6 +365,8 @@ class AmqpLink:
         self._cancellation: BrokerUnavailableError | None = None
         self._on_cancel: Callable[[object], None] = lambda _: None
         self._bell: Callable[[], None] = lambda: None
+        self._numbers = itertools.count(1)
+        """Of its consumers."""
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -455,11 +456,16 @@ class AmqpLink:
             await channel.basic_publish(b"", routing_key=_NOWHERE, mandatory=True, properties=properties)
 
     async def consume(self, queue: str, arrive: ConsumerCallback, prefetch: int) -> str:
-        """Begin to consume; return the consumer's name."""
+        """Begin to consume; return the consumer's name.
+
+        Each time it is another one. A quorum queue of RabbitMQ 3.10 delivers no more to a consumer that was
+        cancelled with unacknowledged messages and comes back under its name on the same channel.
+        """
         await self._channel.basic_qos(prefetch_count=prefetch)
-        self._channel.consumers[_CONSUMER] = arrive
-        await self._channel.rpc(_Consume(queue=queue, consumer_tag=_CONSUMER))
-        return _CONSUMER
+        consumer = f"makegood-{next(self._numbers)}"
+        self._channel.consumers[consumer] = arrive
+        await self._channel.rpc(_Consume(queue=queue, consumer_tag=consumer))
+        return consumer
 
     async def cancel(self, consumer: str) -> None:
         """Consume no more. What was delivered stays unacknowledged, which RabbitMQ does not count."""
