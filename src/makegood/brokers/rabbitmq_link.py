@@ -458,8 +458,7 @@ class AmqpLink:
     async def consume(self, queue: str, arrive: ConsumerCallback, prefetch: int) -> str:
         """Begin to consume; return the consumer's name.
 
-        Each time it is another one. A quorum queue of RabbitMQ 3.10 delivers no more to a consumer that was
-        cancelled with unacknowledged messages and comes back under its name on the same channel.
+        Each time it is another one: the server may still know the last one by its name.
         """
         await self._channel.basic_qos(prefetch_count=prefetch)
         consumer = f"makegood-{next(self._numbers)}"
