@@ -69,6 +69,32 @@ class Bank:
             self.busy.difference_update(accounts)
 
 
+class Stock:
+    """An app whose orders have the lane of their customer, and wait for ``gate``. ``options``: of its workflow.
+
+    ``is_out``: an order is refused.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.app = app = mg.App("shop")
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_out = False
+
+        @app.agent("stock").action(complete_within="20s", undo=mg.NOTHING)
+        async def count(customer: str) -> str:
+            await self.gate.wait()
+            if self.is_out:
+                raise mg.Refused("sold out")
+            return customer
+
+        @app.workflow(lane=lambda customer: customer, **options)
+        def order(customer: str) -> str:
+            return count(customer)
+
+        self.order = order
+
+
 async def test_transfers_with_lanes_of_two_keys_lose_nothing(store: Store) -> None:
     bank, rng = Bank(), random.Random(7)
     async with Node(bank.app, store, roles=BOTH, options=QUIET) as node:
@@ -111,77 +137,47 @@ async def test_submitted_in_many_ways_they_are_in_their_lanes(store: Store) -> N
 
 
 async def test_refused_by_the_submission_or_by_the_claim(store: Store) -> None:
-    app = mg.App("shop")
-    agent, gate = app.agent("stock"), asyncio.Event()
-
-    @agent.action(complete_within="20s", undo=mg.NOTHING)
-    async def count(customer: str) -> str:
-        await gate.wait()
-        return customer
-
-    @app.workflow(lane=lambda customer: customer, when_taken="refuse")
-    def order(customer: str) -> str:
-        return count(customer)
-
-    async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        first = await node.client.submit(order, "ada", key="one")
+    stock = Stock(when_taken="refuse")
+    stock.gate.clear()
+    async with Node(stock.app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(stock.order, "ada", key="one")
         with pytest.raises(mg.LaneTakenError, match=f"task {first.id} has the lane 'ada'") as refusal:
-            await node.client.submit(order, "ada")
+            await node.client.submit(stock.order, "ada")
         assert (refusal.value.task_id, refusal.value.lane) == (first.id, "ada")
-        assert not (await node.client.submit(order, "ada", key="one")).created, "its own lane is no obstacle"
-        gate.set()
+        assert not (await node.client.submit(stock.order, "ada", key="one")).created, (
+            "its own lane is no obstacle"
+        )
+        stock.gate.set()
         assert await first.result(timeout="2m") == "ada"
-        assert await (await node.client.submit(order, "ada")).result(timeout="2m") == "ada"
+        assert await (await node.client.submit(stock.order, "ada")).result(timeout="2m") == "ada"
 
 
 async def test_a_task_that_begins_later_is_refused_at_its_start_alone(store: Store) -> None:
     """Who holds the lane now says nothing about then."""
-    app = mg.App("shop")
-    agent, gate = app.agent("stock"), asyncio.Event()
-
-    @agent.action(complete_within="20s", undo=mg.NOTHING)
-    async def count(customer: str) -> str:
-        await gate.wait()
-        return customer
-
-    @app.workflow(lane=lambda customer: customer, when_taken="refuse")
-    def order(customer: str) -> str:
-        return count(customer)
-
-    async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        first = await node.client.submit(order, "ada")
-        later = [await node.client.submit(order, "ada", delay="1h") for _ in range(2)]
+    stock = Stock(when_taken="refuse")
+    stock.gate.clear()
+    async with Node(stock.app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(stock.order, "ada")
+        later = [await node.client.submit(stock.order, "ada", delay="1h") for _ in range(2)]
         await later[0].wake(who="ann")
         with pytest.raises(mg.TaskUndone):
             await later[0].result(timeout="2m")
-        gate.set()
+        stock.gate.set()
         assert await first.result(timeout="2m") == "ada"
         await later[1].wake(who="ann")
         assert await later[1].result(timeout="2m") == "ada"
 
 
 async def test_a_task_in_error_is_left_to_its_operator_by_those_that_cancel(store: Store) -> None:
-    """Whether the error came before their question or between it and the answer."""
-    app = mg.App("shop")
-    agent = app.agent("stock")
-    faulty = {"ada": True}
-
-    @agent.action(complete_within="20s", undo=mg.NOTHING)
-    def count(customer: str) -> str:
-        if faulty[customer]:
-            raise mg.Refused("sold out")
-        return customer
-
-    @app.workflow(lane=lambda customer: customer, on_failure="hold", when_taken="cancel")
-    def order(customer: str) -> str:
-        return count(customer)
-
-    async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        first = await node.client.submit(order, "ada")
+    """Here the error came before their question; the rules of acts are tested with one that came after it."""
+    stock = Stock(on_failure="hold", when_taken="cancel")
+    stock.is_out = True
+    async with Node(stock.app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(stock.order, "ada")
         with pytest.raises(mg.TaskInError):
             await first.result(timeout="2m")
-        faulty["ada"] = False
-        second = await node.client.submit(order, "ada")
+        stock.is_out = False
+        second = await node.client.submit(stock.order, "ada")
         await until(lambda: node.client.audit(task=first.id), "the second to ask the first to cancel")
         (audit,) = await node.client.audit(task=first.id)
         assert (audit.who, audit.verdict) == ("lane", "noop")
@@ -191,26 +187,14 @@ async def test_a_task_in_error_is_left_to_its_operator_by_those_that_cancel(stor
 
 
 async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> None:
-    app = mg.App("shop")
-    agent = app.agent("stock")
-    faulty = {"ada": True}
-
-    @agent.action(complete_within="20s", undo=mg.NOTHING)
-    def count(customer: str) -> str:
-        if faulty[customer]:
-            raise mg.Refused("sold out")
-        return customer
-
-    @app.workflow(lane=lambda customer: customer, on_failure="hold")
-    def order(customer: str) -> str:
-        return count(customer)
-
-    async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        first = await node.client.submit(order, "ada")
+    stock = Stock(on_failure="hold")
+    stock.is_out = True
+    async with Node(stock.app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(stock.order, "ada")
         with pytest.raises(mg.TaskInError):
             await first.result(timeout="2m")
-        faulty["ada"] = False
-        second = await node.client.submit(order, "ada")
+        stock.is_out = False
+        second = await node.client.submit(stock.order, "ada")
         with pytest.raises(mg.ActRefusedError, match="only one in error"):
             await second.release_lane(who="ann")
         assert (await second.status()).task.state == "queued"

@@ -121,12 +121,9 @@ class OpenSetups:
                 continue  # one of those has failed
             try:
                 await self._open(setup, stack)
-            except Exception as fault:
+            except Exception as fault:  # noqa: BLE001 - it is logged
                 failure = f"{setup.where}: {_text(setup, fault)}"
-                trace = None if setup.withholds else fault
-                log.error(  # noqa: TRY400 - a traceback has the text
-                    "%s; the agents that need it begin no calls until it works", failure, exc_info=trace
-                )
+                _log(setup, fault, f"{failure}; the agents that need it begin no calls until it works")
         for each in self._slots.values():
             if not each.is_ready and self._has(each.address):
                 each.is_ready = True
@@ -181,11 +178,13 @@ async def _close(setup: Setup, leave: Callable[[], Any]) -> None:
     """Close a setup, whatever becomes of it: the others are closed as well."""
     try:
         await leave()
-    except Exception as fault:
-        trace = None if setup.withholds else fault
-        log.error(  # noqa: TRY400 - a traceback has the text
-            "%s could not be closed: %s", setup.where, _text(setup, fault), exc_info=trace
-        )
+    except Exception as fault:  # noqa: BLE001 - it is logged
+        _log(setup, fault, f"{setup.where} could not be closed: {_text(setup, fault)}")
+
+
+def _log(setup: Setup, fault: Exception, text: str) -> None:
+    """Log an error of a setup, with its traceback unless that is withheld: it has the text of the error."""
+    log.error("%s", text, exc_info=None if setup.withholds else fault)
 
 
 def _text(setup: Setup, fault: Exception) -> str:

@@ -160,10 +160,9 @@ class NatsConnection(BrokerConnection):
     async def close(self) -> None:
         """Leave at once; what was published before a request that was answered has arrived."""
         self.lose(BrokerUnavailableError(f"{self.where}: it is closed"))
-        if self._client._flush_queue is not None:  # noqa: SLF001 - its close fails if it has never connected
-            with contextlib.suppress(failed.Error, OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE):
-                    await self._client.close()
+        with contextlib.suppress(failed.Error, OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE):
+                await self._client.close()
         for subscription in list(self._client._subs.values()):  # noqa: SLF001 - a close that fails forgets them
             if subscription._wait_for_msgs_task is not None:  # noqa: SLF001
                 subscription._wait_for_msgs_task.cancel()  # noqa: SLF001

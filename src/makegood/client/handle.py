@@ -174,11 +174,12 @@ class TaskHandle(Generic[R_co]):
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        view, all_steps = await self._access.legible(end.view), end.steps
-        cause = view.cause
+        view, all_steps = end.view, end.steps
         if all_steps is None:
             detail = await self.status()
-            all_steps, cause = detail.steps, detail.task.cause or cause
+            all_steps, cause = detail.steps, detail.task.cause or view.cause
+        else:
+            cause = (await self._access.legible(view)).cause
         steps = [s for s in all_steps if s.kind == "action"]
         standing = tuple(s.name for s in steps if s.stands)
         if view.state == "undone":

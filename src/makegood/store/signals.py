@@ -303,15 +303,14 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
     answers = dict.fromkeys(tasks, "the task was removed")
     for row in await tx.each(_ADDRESSEES, [(id_, name, signal.id) for id_, signal in by_task.items()]):
         task = Addressee(*row)
-        signal = by_task[task.task]
+        schemas = rows.signals_of(task.static)
+        by_task[task.task] = signal = _whole(by_task[task.task], schemas)
         if task.digest is not None:
-            is_same = data(task.digest) == _whole(signal, rows.signals_of(task.static)).digest
+            is_same = data(task.digest) == signal.digest
             answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
         else:
-            schemas = rows.signals_of(task.static)
             refusal = _encoding_refusal(task, signal, schemas) or _refusal(task, signal, schemas)
             answers[task.task] = "" if refusal is None else str(refusal)
-            by_task[task.task] = _whole(signal, schemas)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]
     new_rows = [(task, name, signal.id, act.who, signal.digest) for task, signal in sends]
     new_tasks = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()

@@ -305,14 +305,14 @@ def _lane(world: HistoryState, event: Event) -> None:
         task.state = "queued"
 
 
-def is_automatic(act: Event) -> bool:
+def _is_automatic(act: Event) -> bool:
     """Whether a task asked for its lane, or a schedule for its next moment, and nobody."""
     who = act.fields.get("who", "")
     return bool(who == "lane" or who.startswith("schedule "))
 
 
 def _act(world: HistoryState, event: Event) -> None:
-    if event["verdict"] == "applied" and not is_automatic(event):
+    if event["verdict"] == "applied" and not _is_automatic(event):
         world.task(event.task).acts.append(event["what"])
 
 
