@@ -12,7 +12,7 @@ from makegood.brokers import Sender, Target, check, open_sender
 from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.broker_poster import BrokerPoster
 from makegood.messaging.hosts import Hosts
-from makegood.messaging.notifier import PER_HOST, Notifier, Patience
+from makegood.messaging.notifier import ABANDONED, PER_HOST, Notifier, Patience
 from makegood.messaging.poster import NoPoster
 from makegood.messaging.receivers import PROBE
 from makegood.messaging.source_report import AWAY
@@ -32,7 +32,9 @@ SLOW = Patience(tries=12, wait=3600.0, longest=21_600.0)
 
 
 class Sends:
-    """A notifier that a test turns, with a clock of its own. ``broker``: in memory, or one that runs."""
+    """A notifier that a test turns, with a clock of its own. ``broker``: in memory, or one that runs.
+    ``places``: those on its list; none: all of the broker.
+    """
 
     def __init__(
         self,
@@ -42,10 +44,11 @@ class Sends:
         *,
         patience: Patience = SLOW,
         poster: Any = None,
+        places: Sequence[str] = (),
     ) -> None:
         self.clock = HandClock()
         target = broker if isinstance(broker, Target) else Target("amqp", "main", "amqp://127.0.0.1:9")
-        hosts = Hosts(["shop.example", "*.wide.example"], [f"{target.where}/*"])
+        hosts = Hosts(["shop.example", "*.wide.example"], places or [f"{target.where}/*"])
         brokers = BrokerPoster(
             {target.name: target}, hosts, NoPoster(), cause="name", timeout=5.0,
             opener=open_sender if isinstance(broker, Target) else lambda _: broker.sender(),
@@ -143,6 +146,32 @@ async def test_notices_wait_if_the_settings_of_this_process_cannot_be_used_any_m
     await sends.turns()
     assert [view.dead for view in await store.notices.listeners()] == [False]
     assert "creds names a file" in (await texts(store))["amqp:main"]
+
+
+async def test_a_place_that_only_another_process_lists_waits_for_that_process_a_while(
+    store: Store, other: Store, world: World
+) -> None:
+    """As after a place was added to the settings, until the last process has them."""
+    broker = MemoryBroker()
+    before = Sends(store, await scheduler(store), broker, places=["amqp:main/former"], patience=Patience())
+    after = Sends(other, await scheduler(other), broker, patience=Patience())
+    await submit(store, [1])
+    await before.turns()
+    (listener,) = await store.notices.listeners()
+    assert (listener.dead, "reply_to_brokers" in listener.error) == (False, True)
+    await after.pass_by(world, 1.25 * Patience().wait)
+    await after.turns()
+    assert len(broker.events["notices"]) == 1
+
+    await submit(store, [2])
+    waits = 0.0
+    while not [view for view in await store.notices.listeners() if view.dead]:
+        seconds = min([each.seconds for each in await store.notices.notices_due()])
+        waits += max(seconds, 0.0)
+        await before.pass_by(world, max(seconds, 0.0))
+        await before.turns()
+    assert waits > ABANDONED, "no process lists it"
+    assert [alert.kind for alert in await store.alerts.views()] == ["dead_letter"]
 
 
 async def test_what_surely_was_not_sent_is_not_said_to_be_in_doubt(store: Store, world: World) -> None:

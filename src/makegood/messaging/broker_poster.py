@@ -22,7 +22,7 @@ from makegood.brokers import (
 from makegood.brokers.kinds import target_for
 from makegood.brokers.protocol import Answers, raise_first_error
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
-from makegood.messaging.hosts import Hosts
+from makegood.messaging.hosts import Hosts, UnlistedTargetError
 from makegood.messaging.poster import Poster
 from makegood.model import notices
 from makegood.model.notices import Cause
@@ -76,7 +76,7 @@ class BrokerPoster:
         try:
             self._hosts.refuse_place(address)
         except ConfigError as fault:
-            raise RefusedTargetError(str(fault)) from None
+            raise UnlistedTargetError(str(fault)) from None
         try:
             sender = self._sender(address)
         except ConfigError as fault:  # such as a file that has vanished: other processes may have theirs

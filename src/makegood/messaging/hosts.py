@@ -18,6 +18,12 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host, best first."""
 
 
+class UnlistedTargetError(RefusedTargetError):
+    """A port or a place that this process may not send to, although it may send to others of the host or the
+    broker. Another process may have it on its list.
+    """
+
+
 class Hosts:
     """Which hosts may be posted to, and which places at brokers.
 
@@ -92,9 +98,9 @@ class Hosts:
             )
 
     def refuse(self, to: WebhookAddress) -> None:
-        """Raise ``RefusedTargetError`` for an address whose host is not on the list."""
+        """Raise ``UnlistedTargetError`` for an address whose host and port are not on the list."""
         if not self.allow(to.host, to.port):
-            raise RefusedTargetError(self._missing(to))
+            raise UnlistedTargetError(self._missing(to))
 
     def safe(self, host: str, addresses: Sequence[str], port: int | None = None) -> str:
         """Return which of a host's resolved addresses to connect to.

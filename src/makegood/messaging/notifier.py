@@ -34,7 +34,7 @@ from makegood.base.text import words
 from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messaging.broker_poster import BrokerPoster
-from makegood.messaging.hosts import Hosts
+from makegood.messaging.hosts import Hosts, UnlistedTargetError
 from makegood.messaging.poster import HTTPPoster, NoPoster, Poster
 from makegood.messaging.receivers import Receivers
 from makegood.model.notices import name_of
@@ -76,6 +76,13 @@ ABANDONED: Final = 300.0
 """Seconds after which a notice that this process may not send is given up.
 
 Until then another process may have the host on its list.
+"""
+
+UNLISTED: Final = 5
+"""Tries of a notice for a port or a place that is not on the list of the process that takes it.
+
+The usual waits between them are longer than ``ABANDONED``: processes with a new list may replace those with
+the former one.
 """
 
 
@@ -222,7 +229,9 @@ class NoticePoster:
         if not is_refusal:
             self._shares.note_answer(notice.host, success=False)
         is_early = notice.early > 0
-        if is_refusal or (tries >= self.patience.tries and not is_early):
+        is_last = tries >= (UNLISTED if isinstance(fault, UnlistedTargetError) else self.patience.tries)
+        is_final = is_refusal and not isinstance(fault, UnlistedTargetError)
+        if is_final or (is_last and not is_early):
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
         pause = _wait_asked_for(fault, self._clock.wall())
         if is_early:

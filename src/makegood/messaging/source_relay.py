@@ -187,12 +187,13 @@ class SourceRelay(Actor):
             await self._store.alerts.alert([alert])  # first: whatever is refused has an alert
             for delivery, why in refusals:
                 await source.refuse(delivery, why)
+            count = len(refusals)
         else:
             letters = [DeadLetter(self._messages.letter(delivery), why) for delivery, why in refusals]
-            await self._store.queues.keep_dead_letters(letters, alert)
+            count = sum(sent.created for sent in await self._store.queues.keep_dead_letters(letters, alert))
             await source.acknowledge([delivery for delivery, _ in refusals])
         self._refusals = []
-        self.report.refusals(refusals, alert.text)
+        self.report.refusals(count, refusals[-1][1], alert.text)
 
     async def _pause_source(self) -> None:
         """Take nothing more, and keep what was delivered."""

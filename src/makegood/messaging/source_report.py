@@ -96,10 +96,13 @@ class SourceReport:
         )
         return self._alert("source_refused", text)
 
-    def refusals(self, refusals: Sequence[tuple[Delivery, str]], text: str) -> None:
-        """Report messages that no queue could take, and that dead letters have now. ``text``: the alert's."""
-        self.count("refused", len(refusals))
-        self._refusal = refusals[-1][1]
+    def refusals(self, count: int, why: str, text: str) -> None:
+        """Report messages that no queue could take, and that dead letters have now.
+
+        ``count``: those that they did not have before. ``why``: the latest reason. ``text``: the alert's.
+        """
+        self.count("refused", count)
+        self._refusal = why
         log.error("%s", text)
 
     async def away(self, fault: MakegoodError) -> None:
