@@ -73,7 +73,7 @@ def _numbers(values: list[int]) -> str:
 
 
 def _bytes(value: bytes, count: int) -> tuple[bytes, str]:
-    data, spans = pg.joined([value] * count)
+    data, spans = pg.join_values([value] * count)
     return data, pg.numbers(spans)
 
 
@@ -183,7 +183,7 @@ class PostgresWriter:
     async def _submit(self, ids: list[int]) -> None:
         model, task, steps = self._model, self._model.task, self._model.steps
         ones, count = _numbers([1] * len(ids)), len(ids)
-        data, spans = pg.joined([task["fingerprint"]] * count + [task["static"]] * count)
+        data, spans = pg.join_values([task["fingerprint"]] * count + [task["static"]] * count)
         row = await self._connection.fetchrow(
             pg_submit.statement((False, False, False), by_shape=True, begins=True, notifies=False), *self._numbers(), [], count,
             [task["app"]], [task["workflow"]], [task["on_failure"]], [0], [task["within"]], [task["undo_within"]],

@@ -157,11 +157,11 @@ class Makegood(driving.Subject):
                 victim.send_signal(signal.SIGKILL)
                 kill = time.perf_counter()
                 async with asyncio.timeout(120):
-                    while heir._scheduler.held() < count:
+                    while heir._scheduler.count() < count:
                         await asyncio.sleep(0.01)
                     lease_seconds = time.perf_counter() - kill
                     gate.open.set()
-                    while heir._scheduler.held():
+                    while heir._scheduler.count():
                         await asyncio.sleep(0.01)
                 end_seconds = time.perf_counter() - kill
                 await victim.wait()

@@ -25,7 +25,7 @@ async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number(
         channel.waiting = [request(7)]
         channel.wake()
         await eventually(lambda: channel.looks > looks, "a look as a dead process")
-        agents.renamed(2)
+        agents.rename(2)
         await eventually(lambda: channel.answered == [7], "the answer")
 
 

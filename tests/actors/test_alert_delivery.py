@@ -245,7 +245,7 @@ async def last(store: Store, world: World) -> None:
     await store.nodes.register(info("p", ("agent",), 3600.0, agents=(shut,)))
     await store.alerts.alert([Alert("circuit_open", step=PAYMENTS)])
     await world.elapse(301)
-    await store.supervision.starved(await term(store), 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(await term(store), 3600.0, 10, 300.0)
 
 
 async def mislay(store: Store, _world: World) -> None:

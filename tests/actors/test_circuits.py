@@ -106,10 +106,10 @@ async def test_the_supervisor_ends_it_only_when_no_process_has_it_open(store: St
     process = await Process(store).start()
     await process.open()
     grant = await term(store)
-    await store.supervision.starved(grant, 30.0, 10)
+    await store.supervision.alert_starved(grant, 30.0, 10)
     assert await standing(store) == ["circuit_open shop/payments"]
     await store.nodes.unregister(process.number)
-    await store.supervision.starved(grant, 30.0, 10)
+    await store.supervision.alert_starved(grant, 30.0, 10)
     assert await standing(store) == []
     (alert,) = await store.alerts.views()
     assert "its service answers" in alert.ended_why
@@ -219,23 +219,23 @@ async def test_an_outage_has_an_alert_that_names_the_tasks_that_wait(store: Stor
     await process.open()
     grant = await term(store)
     await running(store, 1, 2)
-    await store.supervision.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == ["circuit_open shop/payments"]
     await world.elapse(301)
     await process.publish()
     grant = await term(store)
-    await store.supervision.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == ["outage shop/payments", "circuit_open shop/payments"]
     (alert, _) = await store.alerts.views(ended=False)
     assert f"more than 5m; 2 tasks wait: {show(1)}, {show(2)}. They wait until" in alert.text
     assert "`makegood task cancel ID`" in alert.text
     await running(store, *range(3, 14))
-    await store.supervision.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(grant, 3600.0, 10, 300.0)
     (alert, _) = await store.alerts.views(ended=False)
     assert f"13 tasks wait: {show(1)}, " in alert.text
     assert f"{show(10)} and 3 more." in alert.text
     await process.answer()
-    await store.supervision.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == []
 
 
@@ -244,5 +244,5 @@ async def test_an_outage_for_which_nothing_waits_is_no_operators_business(store:
     await process.open()
     await world.elapse(301)
     await process.publish()
-    await store.supervision.starved(await term(store), 3600.0, 10, 300.0)
+    await store.supervision.alert_starved(await term(store), 3600.0, 10, 300.0)
     assert await standing(store) == ["circuit_open shop/payments"]

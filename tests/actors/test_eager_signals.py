@@ -274,7 +274,7 @@ async def test_a_scheduler_that_was_declared_dead_leaves_it_to_the_store(
         sending = asyncio.ensure_future(desk.send(id="a"))
         await asyncio.sleep(0)  # its message waits
         assert [m.kind for m in desk.scheduler.tasks.messages[desk.task.number]] == ["signal"]
-        desk.scheduler.renamed(desk.scheduler.tasks.node + 1)
+        desk.scheduler.rename(desk.scheduler.tasks.node + 1)
         assert (await sending).created
         assert desk.sent == ["a"]
         await store.tasks.post(desk.task.number, TaskMessage("cancel"))

@@ -55,7 +55,7 @@ async def test_a_full_scheduler_leaves_it_to_be_claimed_and_all_end(store: Store
     async with Node(app, store, roles=BOTH, options=options) as node:
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(40)))
         assert node._scheduler is not None
-        assert node._scheduler.held() <= 3
+        assert node._scheduler.count() <= 3
         assert [await task.result(timeout="60s") for task in tasks] == [f"{n}" for n in range(40)]
 
 

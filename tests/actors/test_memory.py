@@ -92,7 +92,7 @@ async def test_no_more_is_claimed_than_the_limit_and_one_task(
             scheduler = of(node)
             await settled(node, lambda: scheduler.weight() >= LIMIT, "its memory is full")
             assert scheduler.weight() <= LIMIT + 101 * KIB + TASK + 2 * STEP
-            assert 9 <= scheduler.held() <= 11
+            assert 9 <= scheduler.count() <= 11
             assert any(
                 "nothing more is claimed until some of them end (max_task_memory is 1 MiB)" in line
                 for line in caplog.messages
@@ -104,7 +104,7 @@ async def test_no_more_is_claimed_than_the_limit_and_one_task(
                     most.append(scheduler.weight())
                     await asyncio.wait([waiting], timeout=0.01)
                 assert await waiting == [len(VALUE)] * 30
-            await eventually(lambda: scheduler.held() == 0, "nothing is held")
+            await eventually(lambda: scheduler.count() == 0, "nothing is held")
             assert scheduler.weight() == 0
     assert max(most) <= 2 * (LIMIT + 103 * KIB), "each task that is held doubles with its result"
 
@@ -117,10 +117,10 @@ async def test_results_count_and_hold_up_claims(store: Store, other: Store) -> N
         large = await submitted(other, sell, 3, "y" * KIB, 400)
         await eventually(lambda: scheduler.weight() >= LIMIT, "the results have come")
         later = await submitted(other, sell, 5, "y", 1)
-        await settled(node, lambda: scheduler.held() == 3, "nothing is claimed")
+        await settled(node, lambda: scheduler.count() == 3, "nothing is claimed")
         go.set()
         assert await results(other, [*large, *later]) == [400 * KIB] * 3 + [1] * 5
-        await eventually(lambda: scheduler.held() == 0, "nothing is held")
+        await eventually(lambda: scheduler.count() == 0, "nothing is held")
         assert scheduler.weight() == 0
 
 
@@ -131,11 +131,11 @@ async def test_a_task_larger_than_the_limit_is_processed_with_nothing_beside_it(
     tasks = await submitted(other, sell, 3, "z" * (3 * MIB))
     async with scheduler_of(store) as node:
         scheduler = of(node)
-        await settled(node, lambda: scheduler.held() == 1, "one is claimed")
+        await settled(node, lambda: scheduler.count() == 1, "one is claimed")
         go.set()
         async with Node(app, other, roles=("agent",), options=QUIET):
             assert await results(other, tasks) == [3 * MIB] * 3
-        await eventually(lambda: scheduler.held() == 0, "nothing is held")
+        await eventually(lambda: scheduler.count() == 0, "nothing is held")
         assert scheduler.weight() == 0
 
 
@@ -148,7 +148,7 @@ async def test_tasks_that_are_submitted_beside_a_scheduler_count_as_well(store: 
         assert scheduler.weight() <= 2 * (LIMIT + 103 * KIB), "each task that is held doubles with its result"
         go.set()
         assert [await task.result(timeout="60s") for task in tasks] == [len(VALUE)] * 40
-        await eventually(lambda: scheduler.held() == 0, "nothing is held")
+        await eventually(lambda: scheduler.count() == 0, "nothing is held")
         assert scheduler.weight() == 0
 
 
@@ -156,7 +156,7 @@ async def test_a_submission_that_is_refused_counts_nothing(store: Store) -> None
     app, sell, _ = shop()
     async with Node(app, store, roles=("scheduler",), options=TIGHT) as node:
         await node.client.submit(sell, VALUE, 1)
-        await eventually(lambda: of(node).held() == 1 and not of(node).wakeups.pending, "it is claimed")
+        await eventually(lambda: of(node).count() == 1 and not of(node).wakeups.pending, "it is claimed")
         await node.client.submit(sell, VALUE, 1, key="a")
         before = of(node).weight()
         assert not (await node.client.submit(sell, VALUE, 1, key="a")).created
@@ -180,10 +180,10 @@ async def test_the_successor_of_a_dead_scheduler_takes_over_within_its_limit(
         async with scheduler_of(store) as node:
             scheduler = of(node)
             await settled(node, lambda: scheduler.weight() >= LIMIT, "its memory is full")
-            assert scheduler.held() == 3, "400 KiB each"
+            assert scheduler.count() == 3, "400 KiB each"
             go.set()
             assert await results(other, tasks) == [400 * KIB] * 5
-            await eventually(lambda: scheduler.held() == 0, "nothing is held")
+            await eventually(lambda: scheduler.count() == 0, "nothing is held")
             assert scheduler.weight() == 0
 
 
@@ -214,22 +214,22 @@ async def test_an_operators_command_is_decided_while_the_memory_is_full(store: S
         async with mg.Client(other) as client:
             loans = [await client.submit(borrow, "b" * (200 * KIB)) for _ in range(6)]
             await results(other, loans)
-            await eventually(lambda: scheduler.held() == 0, "its memory to follow")
+            await eventually(lambda: scheduler.count() == 0, "its memory to follow")
             tasks = await submitted(other, sell, 20)
             await settled(
                 node,
-                lambda: scheduler.weight() >= max(LIMIT, scheduler.held() * 200 * KIB),
+                lambda: scheduler.weight() >= max(LIMIT, scheduler.count() * 200 * KIB),
                 "its memory is full",
             )
-            before = scheduler.held()
+            before = scheduler.count()
             acts = [
                 asyncio.create_task(client.task(one.number).undo(why="wrong", timeout="60s")) for one in loans
             ]
             await loan.wait()
-            await settled(node, lambda: scheduler.held() == before + 3, "half of them are called back")
+            await settled(node, lambda: scheduler.count() == before + 3, "half of them are called back")
             free.set()
             assert [(await act).verdict for act in acts] == ["applied"] * 6
         go.set()
         assert len(await results(other, tasks)) == 20
-        await eventually(lambda: scheduler.held() == 0, "nothing is held")
+        await eventually(lambda: scheduler.count() == 0, "nothing is held")
         assert scheduler.weight() == 0

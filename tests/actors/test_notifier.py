@@ -79,7 +79,7 @@ def notifier(store: Store, node: int, poster: Any, **more: Any) -> Notifier:
         rng=random.Random(more.pop("seed", 1)),
         **{"poll": None, **more},
     )
-    new_notifier.renamed(node)
+    new_notifier.rename(node)
     return new_notifier
 
 

@@ -57,7 +57,7 @@ class Sends:
         self.notifier = Notifier(
             store, poster or brokers, hosts, clock=self.clock, rng=random.Random(1), patience=patience, poll=None
         )  # fmt: skip
-        self.notifier.renamed(node)
+        self.notifier.rename(node)
         self.receivers = self.notifier.delivery.receivers
 
     async def turn(self) -> None:

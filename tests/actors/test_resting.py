@@ -64,7 +64,7 @@ class Crowd:
         assert scheduler is not None
 
         async def enough() -> bool:
-            self.most = max(self.most, scheduler.held())
+            self.most = max(self.most, scheduler.count())
             self.clock.ahead += 0.5
             scheduler.wakeups.wake()
             return await self.node.client.count(condition) >= count

@@ -32,7 +32,7 @@ async def test_it_begins_at_its_moment_and_no_process_holds_it_before(store: Sto
         view = (await later.status()).task
         assert (view.state, view.locked_by, view.epoch) == ("sleeping", None, 0)
         assert node._scheduler is not None
-        assert node._scheduler.held() == 0
+        assert node._scheduler.count() == 0
 
 
 async def test_one_that_another_process_submits_wakes_the_scheduler(

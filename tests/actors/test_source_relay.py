@@ -142,7 +142,7 @@ async def test_what_no_queue_can_take_is_a_dead_letter_and_stops_nothing(
     assert why in text
     assert "amqp:main/orders" in text
     assert relaying.report.info().refused == 1
-    assert await store.admin.broken(10) == []
+    assert await store.admin.broken_rows(10) == []
 
 
 async def test_a_refusal_survives_the_absence_of_the_store(

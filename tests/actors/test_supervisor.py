@@ -111,7 +111,7 @@ async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
 ) -> None:
     app, plan, start, attempts = hanging_app()
     dead = Scheduler(other, None, clock=SystemClock(), rng=random.Random(1), poll=None)
-    dead.renamed(await scheduler(other))
+    dead.rename(await scheduler(other))
     life = asyncio.ensure_future(dead.run())
     async with Node(app, store, roles=("agent",), options=replace(QUIET, dead_after="100h")) as agents:
         task = await agents.client.submit(plan)

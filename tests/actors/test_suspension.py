@@ -60,7 +60,7 @@ async def asleep(node: Node, count: int = 1) -> None:
 def in_memory(node: Node) -> int:
     """Return how many tasks the Scheduler of a Node holds."""
     assert node._scheduler is not None
-    return node._scheduler.held()
+    return node._scheduler.count()
 
 
 async def test_a_task_sleeps_while_it_waits_and_continues_at_its_moment(store: Store, world: World) -> None:

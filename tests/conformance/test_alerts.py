@@ -60,7 +60,7 @@ async def test_two_processes_that_raise_it_in_one_moment_make_one_alert(store: S
 async def test_no_text_of_an_alert_fills_a_log(store: Store) -> None:
     """Whoever may raise an alert may write any text: what is read of it, for pages, logs and receivers, is bounded."""
     await store.alerts.alert([Alert("role_failing", step="inbox x", text="x" * 3_000_000)])
-    alerts = [*(telling.alert for telling in await store.alerts.unlogged(10)), await one(store)]
+    alerts = [*(telling.alert for telling in await store.alerts.take_unlogged(10)), await one(store)]
     assert [len(alert.text) for alert in alerts] == [MOST_TEXT] * 2
 
 
@@ -177,20 +177,20 @@ async def test_an_action_that_nobody_takes_is_one_alert_until_it_is_taken(store:
     await running(store, 1, 2, 3)
     grant = await term(store, ttl=1e6)
     await world.elapse(100)
-    assert sorted(await store.supervision.starved(grant, 60.0, 10)) == [1, 2, 3]
+    assert sorted(await store.supervision.alert_starved(grant, 60.0, 10)) == [1, 2, 3]
     assert (await one(store)).kind == "starved"
     node = await agent(store, ttl=1e6)
     await store.requests.take(node, [offer(2)])
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert (await one(store)).open, "one request still waits"
     await store.requests.take(node, [offer(2)])
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert (await one(store)).ended_why == "its requests are taken"
 
 
 async def test_that_nobody_leads_ends_with_the_first_pass_of_a_leader(store: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
-    await store.supervision.starved(await term(store), 60.0, 10)
+    await store.supervision.alert_starved(await term(store), 60.0, 10)
     assert (await one(store)).ended_why == "a supervisor leads"
 
 
@@ -201,28 +201,28 @@ async def test_tasks_that_wait_for_a_scheduler_are_one_alert_until_one_runs(
     await scheduler(store, ttl=10.0)
     grant = await term(store, ttl=1e6)
     await world.elapse(100)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     await store.tasks.submit([draft(1), draft(2)])
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert await store.alerts.views() == [], "they have only just come"
     await world.elapse(61, pending=True)
-    await store.supervision.starved(grant, 60.0, 10)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     alert = await one(store)
     assert (alert.kind, alert.task, alert.open) == ("no_scheduler", None, True)
     assert alert.text == "no scheduler has run for 60 s, and tasks wait for one: start `makegood scheduler`"
     await agent(store, ttl=1e6)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert (await one(store)).open, "an agent claims nothing"
     lives = await scheduler(store, ttl=1e6)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert (await one(store)).ended_why == "a scheduler runs, or no task waits for one"
     await store.nodes.unregister(lives)
     await world.elapse(30)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert len(await store.alerts.views()) == 1, "another may be starting in its place"
     await world.elapse(31)
-    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.alert_starved(grant, 60.0, 10)
     assert [alert.open for alert in await store.alerts.views()] == [True, False]
 
 
@@ -252,7 +252,7 @@ async def test_a_look_at_what_is_covered_is_in_the_audit(store: Store) -> None:
     """As an act of its own on the task, which changes nothing."""
     await running(store, 1)
     before = await store.tasks.history(1)
-    await store.alerts.looked(ANN, 1, "its payloads, uncovered")
+    await store.alerts.note_look(ANN, 1, "its payloads, uncovered")
     (entry,) = await store.admin.audit(10, 1)
     assert (entry.kind, entry.who, entry.why, entry.outcome) == (
         "look",
@@ -285,12 +285,12 @@ async def test_what_has_only_happened_ends_when_it_is_acknowledged(store: Store,
 
 async def test_an_alert_is_logged_by_one_process_and_its_end_as_well(store: Store, other: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
-    both = await asyncio.gather(store.alerts.unlogged(10), other.alerts.unlogged(10))
+    both = await asyncio.gather(store.alerts.take_unlogged(10), other.alerts.take_unlogged(10))
     assert [(t.is_start, t.alert.ended) for tellings in both for t in tellings] == [(True, None)]
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
-    (telling,) = await other.alerts.unlogged(10)
+    (telling,) = await other.alerts.take_unlogged(10)
     assert (telling.is_start, telling.alert.ended_why) == (False, "a leader is back")
-    assert await store.alerts.unlogged(10) == []
+    assert await store.alerts.take_unlogged(10) == []
 
 
 async def test_what_is_to_be_told_is_held_tried_again_and_told(
@@ -412,6 +412,6 @@ async def test_that_nobody_takes_a_request_is_told_with_what_its_agents_processe
     ):
         await store.nodes.register(info(f"agent {n}", ("agent",), 1e6, agents=(mine,)))
     await world.elapse(61)
-    assert await store.supervision.starved(await term(store), 60.0, 10) == [1]
+    assert await store.supervision.alert_starved(await term(store), 60.0, 10) == [1]
     (alert,) = await store.alerts.views()
     assert text in alert.text

@@ -354,7 +354,7 @@ async def test_a_message_that_was_acknowledged_is_not_called_broken(store: Store
         await client.send("orders", "x", id="o-1")
         queue = client.queue("orders")
         assert await queue.acknowledge(*await queue.receive(timeout="2m"))
-    assert await store.admin.broken(100) == []
+    assert await store.admin.broken_rows(100) == []
 
 
 async def test_a_moment_that_is_not_a_number_ends_no_list(store: Store, world: World) -> None:
@@ -371,14 +371,14 @@ async def test_a_moment_that_is_not_a_number_ends_no_list(store: Store, world: W
 
 
 async def test_broken_rows_are_named(store: Store, world: World) -> None:
-    assert await store.admin.broken(100) == []
+    assert await store.admin.broken_rows(100) == []
     await store.tasks.submit([draft(1), draft(2)])
     await write(world, "update {task} set static = ? where id = 1", DEEP)
     await write(
         world, "insert into {listener} (task, host, url, sent, last) values (2, 'h', 'gopher://h', 0, 1)"
     )
     await write(world, "insert into {notice} (task, sequence, body) values (77, 1, ?)", b"\xff")
-    text = "\n".join(await store.admin.broken(100))
+    text = "\n".join(await store.admin.broken_rows(100))
     for part in (
         "its rows cannot be read",
         "its listener's address",
@@ -386,4 +386,4 @@ async def test_broken_rows_are_named(store: Store, world: World) -> None:
         "is not there, and table notice",
     ):
         assert part in text
-    assert len(await store.admin.broken(2)) == 2
+    assert len(await store.admin.broken_rows(2)) == 2

@@ -281,5 +281,5 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             results = [await node.client.submit(place, n, lane=f"new {n // 2}") for n in range(5)]
             assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
             assert node.dead() == "", ends(node)
-            assert all(isinstance(line, str) for line in await store.admin.broken(1000))
+            assert all(isinstance(line, str) for line in await store.admin.broken_rows(1000))
             await asyncio.sleep(0)

@@ -157,7 +157,7 @@ async def watch(store: Store, grant: Any = None) -> None:
     """Make the part of the Supervisor's pass that watches what waits; on a busy machine it would rest after a long look."""
     verbs: Any = store.supervision
     verbs.floors = Floors(verbs.floors.clock, 5.0)
-    await store.supervision.starved(grant or await term(store), 60.0, 10)
+    await store.supervision.alert_starved(grant or await term(store), 60.0, 10)
 
 
 async def test_a_task_in_error_that_holds_a_lane_for_which_others_wait_raises_an_alert_that_clears_by_itself(

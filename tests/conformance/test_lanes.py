@@ -346,10 +346,10 @@ async def test_places_that_contradict_their_tasks_are_found(store: Store, world:
     scheduler = await hand(store)
     await claim(scheduler)
     await end(scheduler, 1)
-    assert await store.admin.broken(10) == []
+    assert await store.admin.broken_rows(10) == []
     async with world.raw() as raw:
         await raw.run("update {task} set state = 'undone' where id = ?", 2)
-    assert await store.admin.broken(10) == [
+    assert await store.admin.broken_rows(10) == [
         "task 0000000000002 is undone, and its place in the lane 'ada' is waiting: no other task gets that place"
     ]
 

@@ -82,7 +82,7 @@ async def test_alerts_and_acts_that_belong_to_no_task_go_after_the_same_time(
     over, stands = Alert("circuit_open", step="shop/desk"), Alert("starved", step="ship")
     await store.alerts.alert([over, stands])
     await store.alerts.ease([over], "its service answers")
-    await store.alerts.unlogged(10)
+    await store.alerts.take_unlogged(10)
     await store.alerts.alert([Alert("dead_letter", step="orders/1"), Alert("dead_letter", step="orders/2")])
     first, second = [alert.id for alert in await store.alerts.views() if alert.kind == "dead_letter"]
     await store.alerts.acknowledge([first], Act("a", "ann", "seen"))
@@ -94,7 +94,7 @@ async def test_alerts_and_acts_that_belong_to_no_task_go_after_the_same_time(
     left = {alert.step for alert in await store.alerts.views()}
     assert left == {"ship", "orders/1", "orders/2"}, "those of the dead letters were not told"
     assert [act.who for act in await store.admin.audit()] == ["bob"]
-    await store.alerts.unlogged(10)
+    await store.alerts.take_unlogged(10)
     await world.elapse(100.0)
     await store.admin.prune(50.0, 0, 100)
     assert [alert.step for alert in await store.alerts.views()] == ["ship"]

@@ -321,7 +321,7 @@ async def test_a_defect_of_the_engine_is_not_taken_for_a_row_that_cannot_be_read
 
     await apply(store, a_schedule())
     await world.elapse(MONTH)
-    monkeypatch.setattr("makegood.store.firing.advanced", defective)
+    monkeypatch.setattr("makegood.store.firing.advance_of", defective)
     with pytest.raises(TypeError, match="a defect"):
         await fire(store, await term(store, ttl=1e9), numbers)
 

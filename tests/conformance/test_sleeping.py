@@ -275,7 +275,7 @@ async def test_lists_and_figures_know_them(store: Store) -> None:
     }
     assert [task.id for task in await store.tasks.find(Filter(states=("sleeping",)))] == [1]
     assert [task.id for task in (await store.tasks.search(Filter(states=("sleeping",)))).tasks] == [1]
-    tally = await store.tasks.unended()
+    tally = await store.tasks.tally_unended()
     assert (tally.states, tally.in_flight) == ({"pending": 1, "sleeping": 1}, 1)
 
 

@@ -457,10 +457,10 @@ async def test_a_request_that_no_agent_takes_is_alerted_once_and_fails_nothing(
     await running(store, 1)
     grant = await term(store, ttl=1e6)
     await world.elapse(50)
-    assert await store.supervision.starved(grant, 60.0, 10) == []
+    assert await store.supervision.alert_starved(grant, 60.0, 10) == []
     await world.elapse(11)
-    assert await store.supervision.starved(grant, 60.0, 10) == [1]
-    assert await store.supervision.starved(grant, 60.0, 10) == []
+    assert await store.supervision.alert_starved(grant, 60.0, 10) == [1]
+    assert await store.supervision.alert_starved(grant, 60.0, 10) == []
     (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task, alert.step) == ("starved", 1, "s0")
     assert "payments" in alert.text
@@ -476,7 +476,7 @@ async def test_taken_requests_and_timers_do_not_starve(store: Store, world: Worl
     await store.requests.take(await agent(store, ttl=1e6), [offer()])
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 500.0}))
     await world.elapse(100)
-    assert await store.supervision.starved(await term(store), 60.0, 10) == []
+    assert await store.supervision.alert_starved(await term(store), 60.0, 10) == []
 
 
 async def test_at_most_limit_requests_are_alerted_the_longest_waiting_first(
@@ -489,7 +489,7 @@ async def test_at_most_limit_requests_are_alerted_the_longest_waiting_first(
         await world.elapse(1)
     await world.elapse(100)
     grant = await term(store)
-    assert [await store.supervision.starved(grant, 60.0, 2) for _ in range(3)] == [[3, 1], [2], []]
+    assert [await store.supervision.alert_starved(grant, 60.0, 2) for _ in range(3)] == [[3, 1], [2], []]
 
 
 # The horizon

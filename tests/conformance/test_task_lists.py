@@ -75,7 +75,7 @@ async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, 
         await raw.run("update {step} set failure_count = 1, state = 'done' where idx = 0 and task = 2")
     assert [task.id for task in (await store.tasks.search(parse_filter("failing:yes"))).tasks] == [1]
     assert [task.id for task in (await store.tasks.search(parse_filter("doubt:yes"))).tasks] == [1]
-    tally = await store.tasks.unended()
+    tally = await store.tasks.tally_unended()
     assert (tally.states, tally.failing, tally.doubt, tally.in_flight) == ({"processing": 2}, 1, 1, 2)
 
 
@@ -191,9 +191,9 @@ async def test_keys_lead_to_the_tasks_that_have_them(store: Store) -> None:
     """Of one workflow of one app; a key of another, or of nobody, leads nowhere."""
     await store.tasks.submit([draft(1, key="a"), draft(2, key="b"), draft(3, key="c", workflow="sell")])
     app, workflow = (await store.tasks.find(parse_filter("key:a")))[0].app, "place_order"
-    assert await store.tasks.keyed(app, workflow, ["a", "b", "c", "d"]) == {"a": 1, "b": 2}
-    assert await store.tasks.keyed("another", workflow, ["a"]) == {}
-    assert await store.tasks.keyed(app, workflow, []) == {}
+    assert await store.tasks.ids_by_key(app, workflow, ["a", "b", "c", "d"]) == {"a": 1, "b": 2}
+    assert await store.tasks.ids_by_key("another", workflow, ["a"]) == {}
+    assert await store.tasks.ids_by_key(app, workflow, []) == {}
 
 
 async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
@@ -205,8 +205,8 @@ async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
         page = await store.tasks.search(parse_filter(text), 50)
         assert ([task.id for task in page.tasks], page.older) == (matches, None)
         assert await store.tasks.tally(parse_filter(text), 50) == Tally(len(matches))
-    assert (await store.tasks.unended(50)).states == {"error": 1, "pending": 2, "processing": 1}
-    overfull = await store.tasks.unended(2)
+    assert (await store.tasks.tally_unended(50)).states == {"error": 1, "pending": 2, "processing": 1}
+    overfull = await store.tasks.tally_unended(2)
     assert (sum(overfull.states.values()), overfull.more) == (2, True)
     assert await store.tasks.lately(3600.0, 50) == ({"processed": 50}, True)
     assert (await store.tasks.lately(3600.0, 1000))[0]["processed"] == 101
@@ -281,7 +281,11 @@ async def test_ended_tasks_cost_no_statement(counting_store: Store, counts: Coun
                 await counts.reset()
                 await read(parse_filter(text))
                 costs[-1].append(counts.statements)
-        for look in (counting_store.tasks.unended, counting_store.nodes.waiting, counting_store.admin.sizes):
+        for look in (
+            counting_store.tasks.tally_unended,
+            counting_store.nodes.waiting,
+            counting_store.admin.sizes,
+        ):
             await counts.reset()
             await look()
             costs[-1].append(counts.statements)

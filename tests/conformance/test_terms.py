@@ -18,7 +18,7 @@ WRITES: dict[str, Callable[[Store, Grant], Awaitable[object]]] = {
     "release_dead": lambda store, grant: store.supervision.release_dead(grant, 10),
     "release_unresponsive": lambda store, grant: store.supervision.release_unresponsive(grant, 0, 10),
     "expire_tasks": lambda store, grant: store.supervision.expire_tasks(grant, 10),
-    "starved": lambda store, grant: store.supervision.starved(grant, 0, 10),
+    "starved": lambda store, grant: store.supervision.alert_starved(grant, 0, 10),
 }
 
 

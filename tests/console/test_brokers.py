@@ -32,7 +32,7 @@ async def test_the_page_and_the_api_show_sources_and_receivers(tmp_path: Path) -
         page = (await vera.get("/brokers")).text
         assert "amqp:main/&lt;orders&gt;" in page
         assert "Notices to amqp:main wait: the last try failed" in page
-        assert await store.admin.broken(10) == []
+        assert await store.admin.broken_rows(10) == []
         answer = await vera.get(ROOT + "/brokers")
         assert json.loads(answer.text) == {
             "sources": [

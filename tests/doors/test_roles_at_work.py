@@ -34,7 +34,7 @@ async def operate(store: Store, name: str) -> None:
     await store.alerts.alert([Alert("test", step=name, text="a test alert (x) by anna: nothing is wrong")])
     number = next(view.id for view in await store.alerts.views() if view.step == name)
     assert (await store.alerts.acknowledge([number], Act(f"{name}-ack", "anna")))[number].acked_by == "anna"
-    await store.alerts.looked(Act(f"{name}-look", "anna"), 1, "inputs")
+    await store.alerts.note_look(Act(f"{name}-look", "anna"), 1, "inputs")
     await store.oversight.bulk(Act(f"{name}-bulk", "anna"), "cancel", Filter())
     assert (await store.oversight.stop_bulk(f"{name}-bulk", Act(f"{name}-stop", "anna"))) is not None
     signal = ("approval", b"true")
@@ -51,7 +51,7 @@ async def supervise(store: Store) -> None:
     await store.supervision.release_dead(grant, 10)
     await store.supervision.release_unresponsive(grant, 0.0, 10)
     await store.supervision.expire_tasks(grant, 10)
-    await store.supervision.starved(grant, 0.0, 10)
+    await store.supervision.alert_starved(grant, 0.0, 10)
     for act in ("operator-bulk", "console-bulk"):
         await store.oversight.advance_bulk(act, 10)
     for act in ("operator-signals", "console-signals"):
@@ -66,7 +66,7 @@ async def supervise(store: Store) -> None:
     await store.oversight.refused([Refusal("term", "x", "", None, 1, epoch=1)])
     await store.queues.shorten_queues(1, 10)
     await store.queues.expire_messages(10)
-    await store.alerts.unlogged(10)
+    await store.alerts.take_unlogged(10)
     await store.alerts.told(await store.alerts.untold(5.0, 10), {})
     await store.admin.begin_generation(Act("anew", "anna"))
     await store.admin.prune(0.0, 0, 100)

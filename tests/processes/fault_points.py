@@ -325,7 +325,7 @@ class Seen(Doubled):
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Write down that a pass came to its end."""
-        alerts = await self._store.supervision.starved(term, after, limit, outage)
+        alerts = await self._store.supervision.alert_starved(term, after, limit, outage)
         self._note("pass", epoch=term.epoch, starved=alerts)
         return alerts
 

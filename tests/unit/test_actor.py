@@ -12,5 +12,5 @@ class Plain(Actor):
 
 async def test_what_an_actor_does_not_say_is_done_at_once() -> None:
     actor = Plain()
-    actor.renamed(7)
+    actor.rename(7)
     await actor.drain(60.0)

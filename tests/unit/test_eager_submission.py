@@ -194,7 +194,7 @@ async def test_what_was_written_under_a_number_that_is_declared_dead_is_not_held
     shop.store.go.clear()
     call = asyncio.create_task(shop.submit(action(0)))
     await asyncio.sleep(0)
-    shop.tasks.renamed(MINE + 1)
+    shop.tasks.rename(MINE + 1)
     shop.store.go.set()
     assert (await call).holder == MINE
     assert (pool.free, pool.handed) == ({address(action(0)): 1}, [])

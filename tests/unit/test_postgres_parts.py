@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from makegood.base.postgres_errors import connect_error
 from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreError, StoreUnavailableError
 from makegood.store.postgres.batcher import Batcher
-from makegood.store.postgres.commit_statement import PARTS, joined, numbers, parameters, place, statement
+from makegood.store.postgres.commit_statement import PARTS, join_values, numbers, parameters, place, statement
 from makegood.store.postgres.connection import Address
 from makegood.store.postgres.errors import cause, is_data, is_lost, translate
 from makegood.store.postgres.writers import BackgroundTasks, HeldUpError
@@ -120,7 +120,7 @@ def test_numbers_travel_as_the_text_of_an_array(column: list[int | None]) -> Non
 
 @given(st.lists(st.none() | st.binary()))
 def test_byte_strings_travel_joined_and_are_found_again(column: list[bytes | None]) -> None:
-    data, spans = joined(column)
+    data, spans = join_values(column)
     begins = [None if span is None else (span >> 32) - 1 for span in spans]
     sizes = [0 if span is None else span & 0xFFFFFFFF for span in spans]
     assert sum(sizes) == len(data)

@@ -113,7 +113,7 @@ async def test_tasks_read_for_a_number_that_is_declared_dead_are_not_held() -> N
     parts = Parts()
     parts.hold(7, action(0))
     parts.store.loaded = [loaded(7, action(0), state="processing")]
-    parts.store.meanwhile = lambda: parts.tasks.renamed(MINE + 1)
+    parts.store.meanwhile = lambda: parts.tasks.rename(MINE + 1)
     parts.tasks.mistrust([7])
     await parts.reader.read_again()
     assert not parts.tasks.in_memory

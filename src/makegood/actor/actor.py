@@ -15,7 +15,7 @@ class Actor(ABC):
     async def drain(self, limit: float) -> None:  # noqa: B027 - most have nothing to wait for
         """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
 
-    def renamed(self, node: int) -> None:  # noqa: B027 - most write nothing under the process's number
+    def rename(self, node: int) -> None:  # noqa: B027 - most write nothing under the process's number
         """Write under this number from now on: the first, or another one once the process was declared
         dead.
         """

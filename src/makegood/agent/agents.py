@@ -219,7 +219,7 @@ class Agents(Actor):
         finally:
             self.attempts.stop()
 
-    def renamed(self, node: int) -> None:
+    def rename(self, node: int) -> None:
         """Continue as ``node``, and read the store at once: a process declared dead was given no requests."""
         self.node = node
         self._cancels.listen_as(node)

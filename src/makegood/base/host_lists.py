@@ -150,7 +150,7 @@ class Secrets:
                     f"webhook_hosts needs webhook_secret, or webhook_secrets for {entry.text!r}: receivers see by the signature that makegood sends"
                 )
 
-    def shared(self, allowed_hosts: Sequence[AllowedHost]) -> list[tuple[str, ...]]:
+    def groups_that_share(self, allowed_hosts: Sequence[AllowedHost]) -> list[tuple[str, ...]]:
         """Return the groups of receivers that have one secret in common, as the entries that match them.
 
         Networks are left out: they say where names may lead.

@@ -50,7 +50,7 @@ async def moments_with_tasks(
 ) -> list[tuple[ScheduleMoment, int | None]]:
     """Return moments of a schedule, each with its task, if it has one."""
     keys = [each.key(view.name) for each in moments]
-    tasks = await store.tasks.keyed(view.app, view.workflow, keys)
+    tasks = await store.tasks.ids_by_key(view.app, view.workflow, keys)
     return [(each, tasks.get(key)) for each, key in zip(moments, keys, strict=True)]
 
 

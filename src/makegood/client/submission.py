@@ -177,7 +177,7 @@ async def refuse_taken(store: Store, plans: Sequence[Plan[Any]]) -> None:
         begins_now = plan.start is None or plan.start.delay == 0
         if lanes.when_taken != "refuse" or not lanes.names or not begins_now:
             continue
-        if plan.key is not None and await store.tasks.keyed(plan.app, plan.workflow, [plan.key]):
+        if plan.key is not None and await store.tasks.ids_by_key(plan.app, plan.workflow, [plan.key]):
             continue
         obstacle = await store.lanes.obstacle(plan.app, lanes.names, lanes.at_once)
         if obstacle is not None:

@@ -428,7 +428,7 @@ class ConsoleApp:
         await task_of(visit)
         reason = storable_text(visit.field("reason"))
         act = visit.client.acts.new(storable_text(visit.visitor.name), reason)
-        await visit.client.store.alerts.looked(
+        await visit.client.store.alerts.note_look(
             act, task.number, "its inputs and results, secret values included"
         )
         route, parts = self._find_route(f"/tasks/{task.id}", "GET")

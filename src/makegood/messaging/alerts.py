@@ -93,7 +93,7 @@ class AlertSender(Actor):
 
     async def log(self) -> bool:
         """Log some alerts; returns whether there may be more."""
-        tellings = await self._store.alerts.unlogged(100)
+        tellings = await self._store.alerts.take_unlogged(100)
         for telling in tellings:
             try:
                 write(telling)

@@ -246,7 +246,7 @@ class NoticePoster:
 
 
 class Notifier(Actor):
-    """Sends notices, once it is ``renamed``.
+    """Sends notices, once ``rename`` gave it a number.
 
     ``hosts``: those that may be posted to. ``poster``: posts them. ``patience``: how often. ``timeout``: of
     one post, in seconds. ``poll``: seconds between reads of the store when no wake-up arrives, None = never.
@@ -320,7 +320,7 @@ class Notifier(Actor):
         """Return what this process publishes about the brokers to which it sends."""
         return self.delivery.receivers.infos()
 
-    def renamed(self, node: int) -> None:
+    def rename(self, node: int) -> None:
         """Take notices under this number."""
         self._node = node
 

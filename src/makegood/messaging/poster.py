@@ -96,7 +96,7 @@ class HTTPPoster:
 
     def warn(self) -> None:
         """Log which receivers share a secret."""
-        for group in self.secrets.shared(self._hosts.entries):
+        for group in self.secrets.groups_that_share(self._hosts.entries):
             log.warning(
                 "one secret signs what is posted to %s: each receiver that knows it can forge notices to the others; give each receiver "
                 "a secret of its own (webhook_secrets)",

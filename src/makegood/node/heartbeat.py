@@ -93,7 +93,7 @@ class Heartbeat(Actor):
         while True:
             rest, began = pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
             await asyncio.sleep(rest)
-            lateness.slept(rest, began, self._clock.monotonic())
+            lateness.note_sleep(rest, began, self._clock.monotonic())
             try:
                 if not await self.publish():
                     await self.register()

@@ -21,7 +21,7 @@ class Lateness:
     def __init__(self) -> None:
         self._silent_until = 0.0
 
-    def slept(self, pause: float, began: float, now: float) -> None:
+    def note_sleep(self, pause: float, began: float, now: float) -> None:
         """Judge a sleep of ``wanted`` seconds, from ``began`` to ``now`` on a monotonic clock."""
         late = now - began - pause
         if late > LATE and now >= self._silent_until:

@@ -415,7 +415,7 @@ class Node:
             os.getpid(),
             self.options.number("dead_after"),
             self._infos(),
-            0 if scheduler is None else scheduler.held(),
+            0 if scheduler is None else scheduler.count(),
             None if scheduler is None else scheduler.tally(),
             kinds=(*KINDS, LANE) if "scheduler" in self.roles else (),
             process=self._parts.process,
@@ -426,7 +426,7 @@ class Node:
 
     def _renumber_actors(self, number: int) -> None:
         for actor in self._actors:
-            actor.renamed(number)
+            actor.rename(number)
 
 
 def _console(client: Client, listen: str | ConsoleOptions, clock: Clock) -> ServedConsole:

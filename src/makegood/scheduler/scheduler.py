@@ -114,7 +114,7 @@ class Scheduler(Actor):
         """
         return await self.signals.send(signal, self._commits.writing.values())
 
-    def held(self) -> int:
+    def count(self) -> int:
         """Return the number of tasks in memory."""
         return len(self.tasks.in_memory)
 
@@ -134,7 +134,7 @@ class Scheduler(Actor):
         """Return whether no task is held, and no commit or submission under way can bring one."""
         return not self.tasks.in_memory and not self._commits.writing and len(self._eager) == 0
 
-    def renamed(self, node: int) -> None:
+    def rename(self, node: int) -> None:
         """Restart as ``node``: this process was declared dead, so the tasks it held belong to others now."""
         tasks = self.tasks
         if tasks.node:
@@ -142,7 +142,7 @@ class Scheduler(Actor):
                 "declared dead as node %d: releasing %d tasks, continuing as node %d", tasks.node, len(tasks.in_memory), node,
             )  # fmt: skip
         resend(self._agents, tasks.node, tasks.messages)
-        tasks.renamed(node)
+        tasks.rename(node)
         self.wakeups.look_again()
         self.wakeups.wake()
 
@@ -166,7 +166,7 @@ class Scheduler(Actor):
                 except StoreUnavailableError as away:
                     self.signals.leave(self.turns.under_way.values(), waiting=True)
                     log.warning(
-                        "the store is away, with %s in memory: %s", quantity(self.held(), "task"), away
+                        "the store is away, with %s in memory: %s", quantity(self.count(), "task"), away
                     )
                     await asyncio.sleep(self.wakeups.pauses.draw())
                     self.wakeups.look_again()

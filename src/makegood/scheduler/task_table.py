@@ -218,7 +218,7 @@ class TaskTable:
         self.messages.pop(task, None)
         self.timers.drop(task)
 
-    def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
+    def rename(self, node: int) -> dict[int, list[TaskMessage]]:
         """Release all tasks and restart as ``node``; returns the messages that waited."""
         self.node, messages, self.messages = node, self.messages, {}
         for task in self.in_memory:

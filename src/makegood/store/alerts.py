@@ -260,7 +260,7 @@ async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertVi
     return {view.id: view for view in _views(await tx.rows(_AMONG, alert_ids))}
 
 
-async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
+async def note_look(tx: Tx, act: Act, task: int, what: str) -> None:
     """Keep in the audit that an operator saw what is covered for others: ``what`` of a task."""
     await write_audit(tx, rows.audit_rows(act, "look", "seen", [("look", task, what)]))
 
@@ -275,7 +275,7 @@ async def write_audit_of_login(tx: Tx, audit_rows: Sequence[rows.AuditRow], db_u
     await tx.many(_AUDIT_OF_LOGIN, audit_rows, None, db_user or None)
 
 
-async def unlogged(tx: Tx, limit: int) -> list[Telling]:
+async def take_unlogged(tx: Tx, limit: int) -> list[Telling]:
     """Return alerts that no process has logged, and mark them as logged."""
     alerts = _views(await tx.rows(_UNLOGGED_ALONE, limit))
     await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in alerts])
@@ -404,7 +404,7 @@ class AlertVerbs(Verbs):
     ease = writing(ease)
     views = reading(views)
     acknowledge = writing(acknowledge)
-    looked = writing(looked)
-    unlogged = writing(unlogged, looks=_any_unlogged, otherwise=[])
+    note_look = writing(note_look)
+    take_unlogged = writing(take_unlogged, looks=_any_unlogged, otherwise=[])
     untold = writing(untold, looks=_any_untold, otherwise=[])
     told = writing(told)

@@ -73,7 +73,7 @@ class Firing:
         except UNREADABLE as fault:
             return _trouble(due, fault, 1)
         try:
-            advance = advanced(schedule, calendar, self._left)
+            advance = advance_of(schedule, calendar, self._left)
         except NO_MOMENTS as fault:
             return _trouble(due, fault, schedule.progress.failures + 1)
         drafts = tuple(
@@ -96,7 +96,7 @@ def wait_after(failures: int) -> float:
     return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20))
 
 
-def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Advance:
+def advance_of(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Advance:
     """Return what is due of a schedule at an instant of the calendar, and what is next.
 
     At most ``most`` moments are dealt with. Raises ``ConfigError`` for a zone that this machine does not

@@ -269,7 +269,7 @@ class Admin(UpkeepVerbs, ABC):
         """
 
     @abstractmethod
-    async def broken(self, limit: int) -> list[str]:
+    async def broken_rows(self, limit: int) -> list[str]:
         """Return at most ``limit`` unreadable rows, one sentence each that names the row.
 
         Covers unfinished tasks, queues, notices, alerts and processes, and reads page by page.

@@ -21,7 +21,7 @@ from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.model.schedule import ATTRIBUTE, ScheduleDraft, ScheduleProgress
 from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows
-from makegood.store.firing import advanced, by_calendar, dealt_with, next_of
+from makegood.store.firing import advance_of, by_calendar, dealt_with, next_of
 from makegood.store.records import Submission, Submitted
 from makegood.store.schedule_records import (
     NO_MOMENTS,
@@ -440,7 +440,7 @@ async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> b
     now = await calendar_of(tx, place.calendar)
     if schedule.pausing is None or not schedule.pausing.lasts(now):
         return False
-    progress = replace(advanced(schedule, now).progress, pauses=schedule.progress.pauses)
+    progress = replace(advance_of(schedule, now).progress, pauses=schedule.progress.pauses)
     progress = _with_pause(replace(schedule, progress=progress), now)
     moment, next_at = next_of(schedule.spec, progress)
     state = _encode(progress), moment, next_at, None, schedule.last_task

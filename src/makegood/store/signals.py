@@ -271,7 +271,7 @@ def _remedy(task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str])
     )
 
 
-def audited(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.AuditRow]:
+def audit_rows(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.AuditRow]:
     """Return an operator's signal as its row in the audit; none if it was known."""
     if not answer.created:
         return []

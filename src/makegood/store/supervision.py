@@ -400,7 +400,7 @@ async def expire_tasks(tx: Tx, floors: Floors, limit: int) -> list[int]:
     return past
 
 
-async def starved(tx: Tx, floors: Floors, after: float, limit: int, outage: float = 300.0) -> list[int]:
+async def alert_starved(tx: Tx, floors: Floors, after: float, limit: int, outage: float = 300.0) -> list[int]:
     """Find requests that no agent has claimed for ``after`` seconds, each once, and keep the alerts about
     them current.
 
@@ -466,4 +466,4 @@ class SupervisionVerbs(Verbs):
     release_dead = _under_term(release_dead)
     release_unresponsive = _under_term(release_unresponsive)
     expire_tasks = _under_term(expire_tasks)
-    starved = _under_term(starved)
+    alert_starved = _under_term(alert_starved)

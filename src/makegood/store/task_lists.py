@@ -270,7 +270,7 @@ async def attribute_names(tx: ReadTx, tasks: Sequence[int], limit: int = 5) -> l
     return [text(name) for name, _ in await tx.rows(ATTRIBUTE_NAMES, list(tasks), limit)]
 
 
-async def keyed(tx: ReadTx, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
+async def ids_by_key(tx: ReadTx, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
     """Return the tasks of a workflow that have these keys."""
     return {text(key): task for key, task in await tx.rows(KEYED, app, workflow, list(keys))}
 
@@ -292,7 +292,7 @@ async def states(tx: ReadTx, condition: Filter) -> dict[str, int]:
     return {text(state): whole(count) for state, count in await tx.rows(Sql(sql), *values)}
 
 
-async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:
+async def tally_unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:
     """Return the number of tasks not ended, by state, as far as ``scan_limit`` tasks show it."""
     tasks = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
     states: dict[Any, int] = {}

@@ -303,7 +303,7 @@ class Supervisor(Actor):
         outcome.expired = len(late_tasks)
         outcome.starved = len(
             await self._count_swept(
-                self._store.supervision.starved(
+                self._store.supervision.alert_starved(
                     grant, options.number("starved_after"), limit, options.number("outage_after")
                 ),
                 outcome,

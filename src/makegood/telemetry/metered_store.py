@@ -172,14 +172,17 @@ class _WatchedSupervision:
     def __init__(self, inner: SupervisionVerbs, meter: _Meter) -> None:
         self._meter = meter
         self._pass_began: float | None = None
-        self._judge, self._starved = meter.count_refusals(inner.judge), meter.count_refusals(inner.starved)
+        self._judge, self._starved = (
+            meter.count_refusals(inner.judge),
+            meter.count_refusals(inner.alert_starved),
+        )
 
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Judge silence: a pass of the Supervisor begins."""
         self._pass_began = self._meter.clock.monotonic()
         return await self._judge(term, grace, limit)
 
-    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
+    async def alert_starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that nobody takes: a pass of the Supervisor ends."""
         requests = await self._starved(term, after, limit, outage)
         if self._pass_began is not None:
@@ -228,7 +231,7 @@ class WatchedStore:
         self.supervision: SupervisionVerbs = _slice(
             judging,
             judge=supervision.judge,
-            starved=supervision.starved,
+            starved=supervision.alert_starved,
             judge_dead=meter.count_refusals(judging.judge_dead),
             release_dead=meter.count_refusals(judging.release_dead),
             release_unresponsive=meter.count_refusals(judging.release_unresponsive),

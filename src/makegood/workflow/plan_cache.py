@@ -80,7 +80,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
     signals: Signals = ()
     """The signals that its steps wait for."""
 
-    def called(self, serial: int) -> Called:
+    def call(self, serial: int) -> Called:
         """Return the call that recorded this step."""
         return [call for call in self.calls if isinstance(call, Called)][serial]
 

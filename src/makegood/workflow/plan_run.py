@@ -164,7 +164,7 @@ class Planning:
             self._leave_trail()
             return content_of(self._values[len(self._copies) + number])
         # Another thread asks, or too late: the promise has a name, and fits nowhere.
-        call = self._trail.called(number)
+        call = self._trail.call(number)
         scope = Scope(f"workflow {self._where}", None)
         return Promised(Origin(self, call.step, 0, number, number), call.returns, scope)
 

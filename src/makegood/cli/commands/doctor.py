@@ -206,7 +206,7 @@ async def _running(store: Store) -> list[Finding]:
     return [
         *await _judge_if_allowed("processes", _processes(store), list),
         *await _judge_if_allowed(
-            "rows", store.admin.broken(_BROKEN), lambda rows: findings.unreadable_rows(rows, _BROKEN)
+            "rows", store.admin.broken_rows(_BROKEN), lambda rows: findings.unreadable_rows(rows, _BROKEN)
         ),
         *await _judge_if_allowed("queues", store.queues.views(), findings.unread),
         findings.generation(store.identity),

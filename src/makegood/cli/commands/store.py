@@ -131,7 +131,7 @@ def check(cli: Cli) -> int:
         await store.open(looking=True)
         findings = await store.admin.check()
         try:
-            return findings + await store.admin.broken(_BROKEN)
+            return findings + await store.admin.broken_rows(_BROKEN)
         except StoreError:
             if not findings:  # which say why nothing can be read
                 raise

@@ -377,7 +377,7 @@ async def search(reads: Reads, condition: Filter) -> Found:
 
 async def unended_tally(reads: Reads) -> UnendedTally:
     """Return how many tasks have not ended."""
-    return await reads.share("unended", reads.store.tasks.unended)
+    return await reads.share("unended", reads.store.tasks.tally_unended)
 
 
 async def waits(reads: Reads) -> dict[str, int]:

@@ -70,13 +70,13 @@ class Commit:
         tx.is_sent = False
         return await self.work(tx)
 
-    async def recovered(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
+    async def recover(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
         """Return the answer of a batch that was committed but whose answer was lost."""
         if self.writing is not None:
             self.outcome.withdrawals += self.writing.withdrawals_at(outcome)
         return self.outcome
 
-    def settled(self) -> None:
+    def note_commit(self) -> None:
         """Remember how far the claim read. Call it only after the commit."""
         for key, seq in self.last_seqs.items():
             self.scan.floors.advance(key, seq)

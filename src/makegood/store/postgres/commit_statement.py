@@ -482,12 +482,12 @@ def numbers(column: list[int | None]) -> str:
     return f"{{{_encode(column)[1:-1].decode()}}}"  # JSON's, in other brackets: many times as fast as Python's own
 
 
-def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
+def join_values(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
     """Join byte strings; return the result and the spans.
 
     A span holds where a string begins, from 1, and how long it is, both in one number: see ``piece``.
 
-    >>> joined([b"ab", None])
+    >>> join_values([b"ab", None])
     (b'ab', [4294967298, None])
     """
     spans: list[int | None] = []
@@ -517,7 +517,7 @@ _PLAIN = "unnest(@arrays) as x (@names)"
 _PIECES = "(select @values from unnest(@arrays) as u (@names)) as x"
 
 
-def unnested(columns: Columns, first: int) -> str:
+def column_rows(columns: Columns, first: int) -> str:
     """Return SQL for rows of these columns as ``x``, from the parameters that begin with number ``first``."""
     arrays, values = [], []
     for name, kind in columns:
@@ -551,11 +551,11 @@ def statement(names: tuple[str, ...], *, looks: bool, wakes: bool = False) -> st
     first = _FIRST
     new = "new_signal" in names
     text = _HEAD.replace("@there\n", (_THERE + _NEW if new else _THERE) if looks else "")
-    text = text.replace("@held", unnested(HELD, first))
+    text = text.replace("@held", column_rows(HELD, first))
     first += parameters(HELD)
-    text = text.replace("@consumed", unnested(CONSUMED, first))
+    text = text.replace("@consumed", column_rows(CONSUMED, first))
     first += parameters(CONSUMED)
-    text = text.replace("@woken\n", _WOKEN.replace("@rows", unnested(WOKEN, first)) if wakes else "")
+    text = text.replace("@woken\n", _WOKEN.replace("@rows", column_rows(WOKEN, first)) if wakes else "")
     text = text.replace("@and_woken", " + (select count(*) from woken)" if wakes else "")
     first += parameters(WOKEN) if wakes else 0
     arrays: dict[str, str] = {}
@@ -569,8 +569,8 @@ def statement(names: tuple[str, ...], *, looks: bool, wakes: bool = False) -> st
     for name in names:
         part = PARTS[name]
         if name == "new_signal":
-            text, tasks = text.replace("@rows", unnested(part.columns, first)), f"${first}::text::bigint[]"
-        text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
+            text, tasks = text.replace("@rows", column_rows(part.columns, first)), f"${first}::text::bigint[]"
+        text += f"p_{name} as ({part.text.replace('@rows', column_rows(part.columns, first))}),\n"
         first += parameters(part.columns)
     for mark, array in arrays.items():
         text = text.replace(mark, array)

@@ -33,7 +33,7 @@ from makegood.store.postgres.commit_statement import (
     WOKEN,
     Columns,
     is_number,
-    joined,
+    join_values,
     numbers,
     place,
     statement,
@@ -310,7 +310,7 @@ def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
     values: list[Any] = []
     for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
         if kind == "bytea":
-            data, spans = joined(column)
+            data, spans = join_values(column)
             values += data, numbers(spans)
         else:
             values.append(numbers(column) if is_number(kind) else column)

@@ -346,7 +346,7 @@ class SignalBatch:
         # As assumed: the same signal twice, or more than the task takes. The next look decides.
         return None if static is None else takes
 
-    async def recovered(self, tx: WriteTransaction, outcome: Sequence[int] | None) -> list[Answer]:
+    async def recover(self, tx: WriteTransaction, outcome: Sequence[int] | None) -> list[Answer]:
         """Return the answers when the signals at the places ``outcome`` were written."""
         answers: list[Answer] = [None] * len(self._drafts)
         for n in outcome or ():
@@ -365,7 +365,7 @@ async def send(tx: WriteTransaction, signal: OutgoingSignal, act: Act | None) ->
     """Send a signal in a transaction of the store; ``act``: an operator's, which is audited."""
     answer = await signals.send(_tables(tx), signal, "" if act is None else act.who)
     if act is not None:
-        await alerts.write_audit(tx, signals.audited(act, signal, answer))
+        await alerts.write_audit(tx, signals.audit_rows(act, signal, answer))
     if answer.created:
         tx.topics.add("inbox")
     return answer

@@ -80,8 +80,8 @@ class TaskSlice(Slice, Tasks):
         now = self._db.clock.monotonic()
         scan = ClaimScan(self.claims, self.ageing, self._db.server_clock)
         commit = Commit(batch, scan, partial(self._is_outlived, batch.node), now < self._careful)
-        outcome = await self._db.writers.write(commit.work, commit.recovered)
-        commit.settled()
+        outcome = await self._db.writers.write(commit.work, commit.recover)
+        commit.note_commit()
         if outcome.lock_conflicts:
             self._careful = self._db.clock.monotonic() + BLOCKED_FOR
         return outcome
@@ -327,7 +327,7 @@ class AdminSlice(Slice, Admin):
             return views_.Finding("pooling", "warning", text, MORE_POOLED)
         return views_.Finding("pooling", "ok", "sessions keep their state")
 
-    async def broken(self, limit: int) -> list[str]:
+    async def broken_rows(self, limit: int) -> list[str]:
         """Return the unreadable rows, one sentence each."""
         read_page = partial(doctor.unreadable_tasks, plans=Interner())
         return await find_defects(
@@ -357,7 +357,7 @@ async def _signal(
 ) -> list[signals.Answer]:
     """Send the signals of several callers."""
     sending = signals.SignalBatch(drafts, [*db.generations] if db.subscribers.receivers else None)
-    answers = await db.writers.write_here(sending.work, sending.recovered, waits=waits)
+    answers = await db.writers.write_here(sending.work, sending.recover, waits=waits)
     if sending.fresh_message is not None:
         db.subscribers.deliver(sending.fresh_message)
     return answers

@@ -32,11 +32,11 @@ from makegood.store.postgres.commit_statement import (
     LISTENER,
     NOTICE,
     QUEUED,
-    joined,
+    column_rows,
+    join_values,
     numbers,
     piece,
     place,
-    unnested,
 )
 from makegood.store.postgres.decision_rows import arrays, columns
 from makegood.store.postgres.errors import is_data
@@ -238,9 +238,9 @@ def _with_notices(text: str, first: int) -> str:
         .replace("@values", ", x.told, case when x.told is not null then 1 end")
         .replace("@array", f", ${first}::text[]")
         .replace("@name", ", told")
-        .replace("@notice", unnested(NOTICE, notice))
-        .replace("@listener", unnested(LISTENER, listener))
-        .replace("@queued", unnested(QUEUED, listener + len(LISTENER)))
+        .replace("@notice", column_rows(NOTICE, notice))
+        .replace("@listener", column_rows(LISTENER, listener))
+        .replace("@queued", column_rows(QUEUED, listener + len(LISTENER)))
     )
 
 
@@ -375,7 +375,7 @@ class SubmitColumns:
         if self.places:
             tasks, apps, names, orders, most, terms, states = columns(self.places, 7)
             lanes = [numbers(tasks), numbers(orders), apps, names, numbers(most), terms, states]
-        data, spans = joined(prints + statics)
+        data, spans = join_values(prints + statics)
         text = statement(
             presence,
             by_shape=by_shape,

@@ -54,7 +54,7 @@ def send(tx: WriteTransaction, signal: OutgoingSignal, act: Act | None) -> Signa
 
     answer = at_once(signals.send(_Tables(ask, tx.now), signal, "" if act is None else act.who))
     if act is not None:
-        tx.do(alerts.write_audit, signals.audited(act, signal, answer))
+        tx.do(alerts.write_audit, signals.audit_rows(act, signal, answer))
     if answer.created:
         tx.topics.add("inbox")
     return answer

@@ -219,7 +219,7 @@ class AdminSlice(Slice, Admin):
         """Examine the file, its location and its durability."""
         return await self._db.apart(partial(doctor.examine, self._db.path, self._db.connect))
 
-    async def broken(self, limit: int) -> list[str]:
+    async def broken_rows(self, limit: int) -> list[str]:
         """Return the rows that cannot be read, one sentence each."""
         read = self._db.read
         return await find_defects(
