@@ -195,12 +195,21 @@ async def test_a_thousand_refused_messages_are_one_alert_with_their_number(store
     assert list(await alerts(store)) == ["source_refused"]
 
 
-async def test_another_value_under_a_known_id_is_refused_and_the_first_stays(store: Store) -> None:
+@pytest.mark.parametrize("is_handled", [False, True])
+async def test_another_value_under_a_known_id_is_refused_and_the_first_stays(
+    store: Store, is_handled: bool
+) -> None:
+    """Also if the first was handled long ago: a sender may count from 1 again after it was restarted."""
     broker = MemoryBroker()
     broker.put(b"1", "a")
-    broker.put(b"2", "a")
     await relay(store, broker).turn()
     assert await waiting(store) == ["a"]
+    if is_handled:
+        handover = await store.queues.receive_messages(QUEUE, "inbox", 1, 30.0, 8)
+        await store.queues.acknowledge_messages([(m.seq, m.tries) for m in handover.messages])
+    broker.put(b"2", "a")
+    broker.put(b"1", "a")
+    await relay(store, broker).turn()
     (letter,) = await store.queues.messages(QUEUE, dead=True)
     assert (letter.message.body, "another value" in letter.message.error, broker.waiting) == (b"2", True, [])
 

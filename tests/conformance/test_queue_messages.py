@@ -49,8 +49,8 @@ def names(messages: list[QueueMessage]) -> list[str]:
 # Sending
 
 
-async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_there(store: Store) -> None:
-    """It stays, and nothing is sent; what was acknowledged is known by its id alone."""
+async def test_a_known_id_with_another_body_is_a_conflict_as_long_as_it_is_remembered(store: Store) -> None:
+    """The first stays, and nothing is sent."""
     other = [out("a", body=b"2"), out("b", body=b"2"), out("b", body=b"2"), out("c"), out("c", body=b"3")]
     await store.queues.send_messages([out("a", body=b"1", remember=100.0), out("c", queue="mails")], MOST)
     answers = await store.queues.send_messages(other, MOST)
@@ -62,6 +62,10 @@ async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_the
     await store.queues.return_messages([Returned(receipts(messages[:1])[0], dead=True)])
     (dead,) = await store.queues.send_messages([out("a", body=b"2")], MOST)
     assert (dead.created, dead.conflict) == (False, True)
+    assert await store.queues.replay_messages("orders", Act("replay", "ann"), ["a"], body=b"2") == ["a"]
+    await store.queues.acknowledge_messages(receipts(await take(store)))
+    again = await store.queues.send_messages([out("a", body=b"1"), out("a", body=b"2")], MOST)
+    assert [(one.created, one.conflict) for one in again] == [(False, False), (False, True)]
     await store.queues.acknowledge_messages(receipts(messages[1:2]))
     (answer,) = await store.queues.send_messages([out("b", body=b"7")], MOST)
     assert answer.created

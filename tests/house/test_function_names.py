@@ -31,7 +31,7 @@ MOST: Final = {
     "client": 0.0,
     "console": 0.0,
     "declare": 5.4,
-    "election": 4.3,
+    "election": 6.4,
     "messaging": 0.0,
     "model": 0.0,
     "moments": 0.0,
@@ -44,7 +44,7 @@ MOST: Final = {
     "supervisor": 0.0,
     "telemetry": 0.0,
     "testing": 0.0,
-    "the package": 2.3,
+    "the package": 2.4,
     "transactions": 0.0,
     "workflow": 0.0,
 }

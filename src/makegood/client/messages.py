@@ -63,7 +63,7 @@ class ClientMessages:
         """Put a message in a queue, with ``value`` as JSON.
 
         Returns, once that is durable, the message's id, whether the message was ``created``, and whether it
-        is in ``conflict``: a message of that id is waiting with another value, and stays.
+        is in ``conflict``: the message that the queue knows by that id had another value, and stays.
 
         ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was
         acknowledged; None draws an id. ``reply_to``: where the sender wants to hear what becomes of the

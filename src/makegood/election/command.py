@@ -68,7 +68,7 @@ class LedCommand:
             while not ending.done():  # It ends in time, whatever happens.
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([ending])
-            term.note_stop(ending.result())
+            term.stopped(ending.result())
         self.code = UNKEPT if self.unkept else keeper.waiting.result()
 
     def _environment(self, term: Term) -> dict[str, str]:

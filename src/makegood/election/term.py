@@ -131,7 +131,7 @@ class Term:
         self._hopeless = self._hopeless or not renew
         self._end("stepped down")
 
-    def note_stop(self, at: float) -> None:
+    def stopped(self, at: float) -> None:
         """Set when work that runs elsewhere stopped, by the clock: this process may itself have been paused,
         and learn it late.
         """

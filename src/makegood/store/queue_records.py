@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final, Literal
 
 import msgspec
@@ -106,6 +107,11 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     remember: float | None = None
     """Seconds for which its id is remembered after it was acknowledged; None: not at all."""
 
+    @property
+    def digest(self) -> bytes:
+        """What another message of the same id is known by, even after this one was acknowledged."""
+        return blake2b(self.body, digest_size=16).digest()
+
 
 class Sent(msgspec.Struct, frozen=True):
     """The result of sending a message."""
@@ -114,7 +120,7 @@ class Sent(msgspec.Struct, frozen=True):
     created: bool
     """False if the queue already knows a message with that id."""
     conflict: bool = False
-    """Whether the known message has another body. The body is known until that message is acknowledged."""
+    """Whether the known message had another body when it was sent."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ grant update (sent, last, tries, due_at, taken_by, dead, error), delete on makeg
 grant insert (kind, task, step, text, standing, ended_at, ended_why, at), update (text, task, standing, ended_at, ended_why, logged, told, tell_at, tries) on makegood.alert to ":role";
 grant insert (act, task, kind, who, why, verdict, reason, state, at, change, db_user) on makegood.audit to ":role";
 grant insert (task, at, node, moves, note, attempts) on makegood.event to ":role";
-grant insert (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at, expires_at, remember) on makegood.message to ":role";
+grant insert (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at, expires_at, remember, digest) on makegood.message to ":role";
 grant insert (at, kind, who, node, task, step, attempt, epoch, against, what) on makegood.refusal to ":role";
 grant execute on function makegood.close_writers to ":role";
 :later_tables

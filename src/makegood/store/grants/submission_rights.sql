@@ -7,5 +7,5 @@ grant insert (task, kind, at, body) on makegood.inbox to ":role";
 grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec) on makegood.step to ":role";
 grant insert (task, sequence, body) on makegood.notice to ":role";
 grant insert (task, host, url, sent, last, due_at) on makegood.listener to ":role";
-grant select, insert (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at, expires_at, remember), update (taken_by, visible_at, tries, state, ended_at, expires_at, error) on makegood.message to ":role";
+grant select, insert (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at, expires_at, remember, digest), update (taken_by, visible_at, tries, state, ended_at, expires_at, error) on makegood.message to ":role";
 grant select, insert (app, name, spec, plan, digest, progress, moment, next_at, made_at), update (spec, plan, digest, progress, moment, next_at) on makegood.schedule to ":role";

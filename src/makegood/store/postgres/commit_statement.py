@@ -129,14 +129,14 @@ INTO_LISTENER = """insert into makegood.listener (task, host, url, sent, last, d
 select x.task, x.host, x.url, x.first operator(pg_catalog.-) 1, x.last, at.now"""
 INTO_MESSAGE = """
 insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
-    expires_at, remember)
+    expires_at, remember, digest)
 """
 """A statement that sends a message must also wake the topic ``queue:NAME``."""
 
 QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
 AS_QUEUED = f"""{INTO_MESSAGE}
 select x.queue, {NAMED}, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
-    at.now {PLUS} {KEPT}::pg_catalog.float8, null"""
+    at.now {PLUS} {KEPT}::pg_catalog.float8, null, null"""
 IN_ORDER = "order by x.task, x.sequence on conflict do nothing"
 HEARD = "on conflict (task) do update set last = excluded.last"
 

@@ -23,18 +23,18 @@ _SEND = f"""
 {_AT}
 {INTO_MESSAGE}
 select x.queue, x.id, x.body, x.kind, x.correlation_id, x.reply_to, x.task, x.sequence, x.headers, at.now, at.now + x.delay,
-    at.now + x.expires, x.remember
+    at.now + x.expires, x.remember, x.digest
 from at cross join unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
-    $9::bytea[], $10::float8[], $11::float8[], $12::float8[]) with ordinality
-    as x (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, delay, expires, remember, n)
+    $9::bytea[], $10::float8[], $11::float8[], $12::float8[], $13::bytea[]) with ordinality
+    as x (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, delay, expires, remember, digest, n)
 order by x.n
 on conflict do nothing
 returning queue, id
 """  # noqa: S608 - our own text
 _OTHERS = """
-select x.n from unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) as x (n, queue, id, body)
+select x.n from unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) as x (n, queue, id, digest)
 join makegood.message m on (m.queue, m.id) between (x.queue, x.id) and (x.queue, x.id)
-where m.state <> 'done' and m.body <> x.body
+where m.digest <> x.digest
 """
 # For the engine's own connections and for a caller's: see ``joined_submit``.
 _DONE = "select makegood.settle_messages($1::bigint[], $2::int[]) as seq"
@@ -45,7 +45,7 @@ _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _PUT = f"""
 with given as materialized (
     select x.* from pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb) as x (queue {_T}, id {_T}, body {_T}, kind {_T},
-        correlation_id {_T}, reply_to {_T}, headers {_T}, delay {_F}, expires {_F}, remember {_F}, most bigint,
+        correlation_id {_T}, reply_to {_T}, headers {_T}, delay {_F}, expires {_F}, remember {_F}, digest {_T}, most bigint,
         size bigint, most_bytes bigint)
 ),
 at as materialized (select {EXACT_NOW} as now),
@@ -56,9 +56,11 @@ room as materialized (
     ) m
 ),
 ins as (
-    insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, headers, sent_at, visible_at, expires_at, remember)
+    insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, headers, sent_at, visible_at, expires_at, remember,
+        digest)
     select x.queue, x.id, pg_catalog.decode(x.body, 'base64'), x.kind, x.correlation_id, x.reply_to,
-        pg_catalog.decode(x.headers, 'base64'), at.now, at.now {PLUS} x.delay, at.now {PLUS} x.expires, x.remember
+        pg_catalog.decode(x.headers, 'base64'), at.now, at.now {PLUS} x.delay, at.now {PLUS} x.expires, x.remember,
+        pg_catalog.decode(x.digest, 'base64')
     from given x cross join at cross join room
     where (x.most is null or room.waiting operator(pg_catalog.<) x.most)
         and (x.most_bytes is null or room.waiting {EQ} 0 or (room.size {PLUS} x.size) operator(pg_catalog.<=) x.most_bytes)
@@ -68,7 +70,7 @@ ins as (
 select room.waiting, room.size, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'queue:' {CAT} queue)) from ins) from room
 """  # noqa: S608 - our own text
 _KNOWN = f"""
-select m.state operator(pg_catalog.<>) 'done' and m.body operator(pg_catalog.<>) pg_catalog.decode(?::{_T}, 'base64')
+select coalesce(m.digest operator(pg_catalog.<>) pg_catalog.decode(?::{_T}, 'base64'), false)
 from makegood.message m where m.queue {EQ} ?::{_T} and m.id {EQ} ?::{_T}
 """  # noqa: S608 - our own text
 _UNEXPIRED = f"""
@@ -87,14 +89,14 @@ def send_row(m: Outgoing) -> tuple[object, ...]:
     """Return a message as the columns of the statement that sends it."""
     return (
         m.queue, m.id, m.body, m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), m.delay, m.expires,
-        m.remember,
+        m.remember, m.digest,
     )  # fmt: skip
 
 
 async def _insert(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
     """Insert messages; return the queue and id of those that their queues did not know."""
     try:
-        new_rows = await tx.rows(_SEND, *columns([send_row(m) for m in messages], 12))
+        new_rows = await tx.rows(_SEND, *columns([send_row(m) for m in messages], 13))
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
@@ -137,7 +139,7 @@ async def _others(tx: WriteTransaction, repeats: Sequence[tuple[int, Outgoing]])
     """Return which of these messages, by number, are known with another body."""
     if not repeats:
         return set()
-    arrays = columns([(n, m.queue, m.id, m.body) for n, m in repeats], 4)
+    arrays = columns([(n, m.queue, m.id, m.digest) for n, m in repeats], 4)
     return {row["n"] for row in await tx.rows(_OTHERS, *arrays)}
 
 
@@ -158,13 +160,13 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     """Send a message in a caller's transaction."""
     await _may(caller, _MAY_PUT, "select, insert on makegood.message")
     queue_records.check_messages([message])
-    queue, body, size = message.queue, _base64(message.body), len(message.body)
+    queue, size, digest = message.queue, len(message.body), _base64(message.digest)
     head = queue_records.headers(message)
     weighs = room.depths.wants(queue, size, room.most_bytes, now)
     parameters = {
-        "queue": queue, "id": message.id, "body": body, "kind": message.kind, "correlation_id": message.correlation_id,
+        "queue": queue, "id": message.id, "body": _base64(message.body), "kind": message.kind, "correlation_id": message.correlation_id,
         "reply_to": message.reply_to, "headers": None if head is None else _base64(head), "delay": message.delay,
-        "expires": message.expires, "remember": message.remember, "most": room.most, "size": size,
+        "expires": message.expires, "remember": message.remember, "digest": digest, "most": room.most, "size": size,
         "most_bytes": room.most_bytes if weighs else None,
     }  # fmt: skip
     while True:
@@ -174,7 +176,7 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
         if is_new:
             caller.topics.add(f"queue:{queue}")
             return Sent(message.id, created=True)
-        for (conflict,) in await caller.ask(_KNOWN, body, queue, message.id):
+        for (conflict,) in await caller.ask(_KNOWN, digest, queue, message.id):
             return Sent(message.id, created=False, conflict=conflict)
         if parameters["most"] is not None:
             ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, room.most + 1)

@@ -13,16 +13,15 @@ from makegood.transactions import Caller
 
 SEND = """
 insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
-    expires_at, remember)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    expires_at, remember, digest)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
 """Its values come from ``sent``. The sender wakes the topic ``queue:NAME``."""
 
-_OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
 # For a caller's connection: values in the order of their marks.
 _LENGTH, _DEPTH, _UNEXPIRED = (re.sub(r"\?\d", "?", sql.sqlite) for sql in (LENGTH, DEPTH, UNEXPIRED))
-_KNOWN = "select state <> 'done' and body <> ? from makegood_message where queue = ? and id = ?"
+_KNOWN = "select coalesce(digest <> ?, false) from makegood_message where queue = ? and id = ?"
 _OURS = "seq = ? and tries = ? and state = 'waiting' and taken_by is not null"
 _DONE = f"delete from makegood_message where {_OURS} and remember is null"  # noqa: S608 - our own text
 _REMEMBER = f"""
@@ -37,6 +36,7 @@ def send_row(m: Outgoing, now: float) -> Row:
     return (
         m.queue, m.id, blob(m.body), m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), now,
         now + m.delay, None if m.expires is None else now + m.expires, m.remember,
+        m.digest,
     )  # fmt: skip
 
 
@@ -73,7 +73,9 @@ def bury(tx: WriteTransaction, letters: Sequence[DeadLetter], alert: Alert) -> l
 def _send(tx: WriteTransaction, m: Outgoing) -> Sent:
     if tx.run(SEND, send_row(m, tx.now)) == 1:
         return Sent(m.id, created=True)
-    return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
+    return Sent(
+        m.id, created=False, conflict=any(each for (each,) in tx.rows(_KNOWN, (m.digest, m.queue, m.id)))
+    )
 
 
 def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
@@ -98,7 +100,7 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     """
     queue_records.check_messages([message])
     queue, size = message.queue, len(message.body)
-    values = (blob(message.body), queue, message.id)
+    values = (message.digest, queue, message.id)
     if room.depths.wants(queue, size, room.most_bytes, now):
         ((waiting, octets),) = await caller.ask(_DEPTH, queue, room.most)
         room.depths.record(queue, waiting + 1, octets + size, now)

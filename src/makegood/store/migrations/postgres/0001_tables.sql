@@ -308,6 +308,7 @@ create table makegood.lease_term (
 -- Queues that applications read and write. `state`: waiting (taken as well, while `visible_at` is ahead), dead, or done: then
 -- only its id is remembered, until `expires_at`. A message that is taken can be taken again at `visible_at`; who took it is
 -- told from who took it later by `tries`. `remember`: how long its id is known after it is done; null: not at all.
+-- `digest`: of its first body, to know another message of the same id.
 create table makegood.message (
     seq bigint generated always as identity primary key,
     queue text not null,
@@ -327,7 +328,8 @@ create table makegood.message (
     error text not null default '',
     ended_at double precision,
     expires_at double precision,
-    remember double precision
+    remember double precision,
+    digest bytea
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create unique index message_id on makegood.message (queue, id);
 create index message_take on makegood.message (queue, visible_at, seq) where state = 'waiting';

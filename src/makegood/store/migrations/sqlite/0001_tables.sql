@@ -301,6 +301,7 @@ create table makegood_lease_term (
 -- Queues that applications read and write. `state`: waiting (taken as well, while `visible_at` is ahead), dead, or done: then
 -- only its id is remembered, until `expires_at`. A message that is taken can be taken again at `visible_at`; who took it is
 -- told from who took it later by `tries`. `remember`: how long its id is known after it is done; null: not at all.
+-- `digest`: of its first body, to know another message of the same id.
 create table makegood_message (
     seq integer primary key autoincrement,
     queue text not null,
@@ -320,7 +321,8 @@ create table makegood_message (
     error text not null default '',
     ended_at real,
     expires_at real,
-    remember real
+    remember real,
+    digest blob
 );
 create unique index makegood_message_id on makegood_message (queue, id);
 create index makegood_message_take on makegood_message (queue, visible_at, seq) where state = 'waiting';
