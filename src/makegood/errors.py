@@ -163,6 +163,7 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
         workflow: str = "",
         is_known: bool = False,
         takes_encoded: bool = False,
+        is_full: bool = False,
     ) -> None:
         super().__init__(message)
         self.task_id = task_id
@@ -176,6 +177,8 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
         """Whether a step of the task waits, at some time, for a signal of this name."""
         self.takes_encoded = takes_encoded
         """Whether the value was refused because it is not encoded: this process lacks the app's codec."""
+        self.is_full = is_full
+        """Whether only the number of the task's unused signals is at fault: sent later, it may be taken."""
 
 
 class CodecError(MakegoodError):

@@ -365,6 +365,34 @@ async def test_a_payload_error_of_the_function_has_its_traceback_in_the_log(
     assert len(await store.queues.messages("orders", dead=True)) == 1
 
 
+@pytest.mark.parametrize("options", [{"key": "k" * 1000}, {"reply_to": "amqp:main/notices"}])
+async def test_a_plan_that_makegood_refuses_has_one_line_in_the_log(
+    store: Store, caplog: pytest.LogCaptureFixture, options: Any
+) -> None:
+    """A traceback would lead through files of makegood alone. What is shown of a text has both its quotes."""
+    shop = Shop()
+
+    @shop.app.inbox("orders")
+    def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        return shop.place_order.plan(order).with_(**options)
+
+    with caplog.at_level(logging.WARNING, "makegood.inbox"):
+        async with Node(
+            shop.app,
+            store,
+            roles=("inbox",),
+            options=replace(
+                QUIET, reply_to_brokers="amqp:main/answers", brokers={"main": "amqp://guest@127.0.0.1:9"}
+            ),
+        ):
+            await send(store, ("bad", 5))
+            await until_empty(store)
+    (line,) = [record for record in caplog.records if ", delivery " in record.getMessage()]
+    assert line.exc_info is None
+    if "key" in options:
+        assert f"ConfigError: key='{'k' * 57}…': a text of up to " in line.getMessage()
+
+
 async def test_later_is_no_failure(store: Store, world: World, make: Callable[..., Shop]) -> None:
     await prepare(store)
     shop = make(retry=mg.Retry(tries=1))

@@ -11,6 +11,7 @@ from makegood.client.client import Client
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
+from makegood.store.signals import MOST_BACKLOG
 from tests.actors.conftest import QUIET
 from tests.actors.test_inbox import SOON, pause, send, until_empty
 from tests.conformance.worlds import World
@@ -102,6 +103,45 @@ async def test_another_value_under_a_known_id_is_a_dead_letter_at_once(
             await pause(0.01)
     assert "delivery 1, goes to the dead letters: KeyConflict: task" in caplog.text
     assert "knows a signal 'approval' of the id 'a-1' with another value" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("state", "goal"), [("processed", "forward"), ("undone", "undo"), ("undoing", "undo")]
+)
+async def test_a_late_answer_is_a_dead_letter_at_once(
+    store: Store, world: World, caplog: pytest.LogCaptureFixture, state: str, goal: str
+) -> None:
+    """One line of the log says it; nothing of the user's code failed, so there is no traceback."""
+    async with Client(store) as client:
+        await client.submit(travel, "Rome", key="trip")
+    async with world.raw() as raw:
+        await raw.run(f"update {{task}} set state = '{state}', goal = '{goal}'")
+    async with Node(app(blocking=True), store, roles=("inbox",), options=QUIET):
+        await send(store, ("a-1", 5))
+        await until_empty(store)
+    (dead,) = await store.queues.messages("orders", dead=True)
+    assert dead.message.tries == 1
+    assert "takes no signal 'approval': the task " in dead.message.error
+    assert [r.exc_info for r in caplog.records if ", delivery 1, goes to the" in r.getMessage()] == [None]
+
+
+async def test_a_signal_to_a_task_with_too_many_is_redelivered(store: Store, world: World) -> None:
+    """The task may use some meanwhile."""
+    async with Client(store) as client:
+        task = await client.submit(travel, "Rome", key="trip")
+    async with world.raw() as raw:
+        for n in range(MOST_BACKLOG):
+            await raw.run(
+                "insert into {signal} (task, name, id, at, digest, body) "
+                f"values ({task.number}, 'approval', '{n}', 1, '', '')"
+            )
+    options = Options(poll_every="10ms", alerts_every=None, leaderless_after=None)
+    async with Node(app(blocking=True, retry=SOON), store, roles=("inbox",), options=options):
+        await send(store, ("a-1", 5))
+        await until_empty(store, world)
+    (dead,) = await store.queues.messages("orders", dead=True)
+    assert dead.message.tries == 3
+    assert "1,000 signals to it are unused" in dead.message.error
 
 
 async def test_a_client_sends_by_handle_id_and_key(store: Store) -> None:
@@ -230,7 +270,7 @@ async def test_a_member_that_no_signal_has_is_refused(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["def", "async def"])
 async def test_a_task_that_never_waits_takes_no_signal(store: Store, world: World, name: str) -> None:
-    """By handle, by key, to many, and from an inbox, whose message is a dead letter in the end."""
+    """By handle, by key, to many, and from an inbox, whose message is a dead letter at once."""
     desk = mg.App("desk")
 
     def accept(answer: Approval, tx: mg.Transaction) -> mg.SignalByKey:
@@ -258,5 +298,6 @@ async def test_a_task_that_never_waits_takes_no_signal(store: Store, world: Worl
     (dead,) = await store.queues.messages("orders", dead=True)
     assert dead.message.error is not None
     assert refusal in dead.message.error
+    assert dead.message.tries == 1
     assert await world.rows("select 1 from {signal}") == []
     assert await world.rows("select 1 from {inbox}") == []

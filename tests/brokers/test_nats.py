@@ -500,13 +500,21 @@ async def test_an_event_that_is_too_long_with_its_headers_breaks_no_connection(n
 
 
 async def test_a_full_stream_is_tried_again_and_a_small_one_is_not(nats: NatsRig) -> None:
-    full = await stream(nats, max_msgs=1, discard="new")
+    """What is refused for a limit of the stream was surely not stored."""
+    full = [
+        await stream(nats, discard="new", **limits)
+        for limits in (
+            {"max_msgs": 1},
+            {"max_bytes": 300},
+            {"max_msgs_per_subject": 1, "discard_new_per_subject": True},
+        )
+    ]
     small = await stream(nats, max_msg_size=100)
     async with sending(nats) as sender:
-        await sender.send(full.place, event(0), 60)
-        with pytest.raises(DeliveryError, match="maximum messages exceeded") as error:
-            await sender.send(full.place, event(1), 60)
-        assert not isinstance(error.value, RefusedTargetError)
+        for address in full:
+            await sender.send(address.place, event(0), 60)
+            with pytest.raises(UnsentError, match=r"maximum .* exceeded"):
+                await sender.send(address.place, event(1, b"x" * 200), 60)
         with pytest.raises(RefusedTargetError, match="message size exceeds"):
             await sender.send(small.place, event(1, b"x" * 500), 60)
 

@@ -9,9 +9,12 @@ import pytest
 
 import makegood as mg
 from makegood.client import as_json
+from makegood.model.plan import Template
 from makegood.model.queue_message import QueueMessage
+from makegood.model.schedule import SchedulePlan, ScheduleSpec, ScheduleTimes
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
+from makegood.store.schedule_records import ScheduleView
 from makegood.store.views import (
     AgentInfo,
     AlertView,
@@ -96,6 +99,7 @@ def fields(*types: Any) -> set[str]:
         ("QueueView", fields(QueueView)),
         ("QueueMessage", (fields(QueueMessage, MessageView) - {"body", "message"}) | {"value", "receipt"}),
         ("ListenerView", fields(ListenerView) | {"to"}),
+        ("ScheduleView", fields(ScheduleView) | {"times", "declared", "buffered", "paused"}),
         ("Pass", fields(mg.Pass) | {"done"}),
     ],
 )
@@ -104,6 +108,10 @@ def test_every_field_of_a_record_is_explained(title: str, fields: set[str]) -> N
 
 
 MESSAGE = QueueMessage(seq=1, queue="web", id="a", body=b"1")
+SCHEDULE = ScheduleView(
+    "a", "s", "w", "0 2 * * *", None, "UTC", "skip", 1.0, True, 0.0, None, None, True, None, None, False, None, None, "", 0, {}, 0.0, None, "", "", "",
+    0.0, ScheduleSpec("a", "s", ScheduleTimes()), SchedulePlan("w", (), (), (), Template(("null",))), 0.0,
+)  # fmt: skip
 JSON: list[tuple[str, dict[str, Any]]] = [
     ("TaskView", as_json.task(TaskView(1, "a", "w", None, "pending", "forward", 1, 0, "", 0, None, 0, None, 0.0, None, None))),
     ("StepView", as_json.step(StepView(0, "action", "s", "a", "a", "done", 1, 1, 0, False, True))),
@@ -116,6 +124,7 @@ JSON: list[tuple[str, dict[str, Any]]] = [
     ("ListenerView", as_json.listener(ListenerView(1, "https://a.example/x", 0, 1, 0, False, 0.0, ""))),
     ("Processes", as_json.node(NodeView(1, NodeInfo("n", (), "h", 1, 5.0, (AgentInfo("a/b", 1),)), 0.0, 1.0, False, False))),
     ("Leaders", as_json.lease(None, "s")),
+    ("ScheduleView", as_json.schedule(SCHEDULE)),
 ]  # fmt: skip
 
 

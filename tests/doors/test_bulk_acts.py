@@ -139,7 +139,7 @@ def test_without_a_scheduler_they_wait_and_that_is_exit_7(shop: Shop) -> None:
         (("task", "undo", "--filter", "state=eror"), "'eror' is not a state"),
         (("task", "undo", "--filter", "older=soon"), "filter: older='soon'"),
         (("task", "undo", "--filter", "state=error", "--state", "error"), "state is given twice"),
-        (("task", "undo", "--filter", "key='a"), "filter: No closing quotation"),
+        (("task", "undo", "--filter", "key='a"), "filter: no closing quote for 'a"),
         (("task", "list", "--filter", "app=a app=b"), "app is given twice"),
         (("task", "resubmit", "0000000000000", "--step", "charge"), "give both"),
         (("task", "resubmit", "--state", "error", "--input", "{}"), "--input is for one task"),

@@ -22,6 +22,8 @@ def waiting(shop: Shop) -> str:
         (("task", "watch", "ID", "--timeout", "10ms"), "nothing continues"),
         (("task", "watch", "ID", "--timeout", "10ms", "--color", "always"), "nothing continues"),
         (("task", "watch", "ID", "--timeout", "10ms", "--json"), "nothing continues"),
+        (("task", "follow", "workflow:buy", "--timeout", "10ms"), "nothing continues"),
+        (("task", "follow", "key:later", "--expect", "1", "--timeout", "10ms"), "nothing continues"),
         (("task", "submit", "kiosk:buy", ORDER, "--wait", "--timeout", "10ms"), "nothing continues"),
         (("task", "cancel", "ID", "--timeout", "10ms"), "the command is not decided"),
         (("task", "undo", "ID", "--timeout", "10ms"), "the command is not decided"),
@@ -98,8 +100,10 @@ def test_of_a_task_at_rest_nothing_is_said_where_nothing_runs(shop: Shop) -> Non
     (newest,) = shop.json("task", "list")
     assert task.exit_code == 0
     again = shop.call("task", "submit", "kiosk:buy", ORDER, "--key", "one", "--wait")
-    assert again.stdout == '"paid-250-for-hold-o-1"\n'
-    assert TOLD not in again.stderr + shop.call("task", "watch", newest["id"]).stderr
+    assert (again.stdout, TOLD in again.stderr) == ('"paid-250-for-hold-o-1"\n', False)
+    for words in (("watch", newest["id"]), ("follow", "key:one")):
+        again = shop.call("task", *words)
+        assert (again.exit_code, TOLD in again.stderr) == (0, False)
 
 
 def test_a_task_in_the_hands_of_a_dead_process_says_so(shop: Shop) -> None:

@@ -63,6 +63,15 @@ def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert "no message in any queue" in shop.call("queue", "list").stderr
 
 
+def test_a_long_value_is_cut_in_a_list_and_whole_in_json(shop: Shop) -> None:
+    """A pipe got lines of many kilobytes."""
+    shop.done("queue", "send", "web", json.dumps("x" * 5000), "--id", "a")
+    line = shop.done("queue", "list", "web").splitlines()[1]
+    assert line.endswith(f'  "{"x" * 199}… (5,002 characters: --json shows them)')
+    (message,) = shop.json("queue", "list", "web")
+    assert message["value"] == "x" * 5000
+
+
 def test_a_misspelt_queue_is_seen_and_emptied(shop: Shop) -> None:
     for n in range(3):
         shop.done("queue", "send", "jbos", str(n), "--id", str(n))

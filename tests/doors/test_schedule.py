@@ -129,8 +129,8 @@ def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
     for words, error in (
         ((*march, "--limit", "2"), ": shorten the range, or raise --limit"),
         ((*march, "--limit", "2", "--dry-run"), "there are more than --limit=2 moments from "),
-        (future, "--until=2998-12-31 23:00:00+00:00 is not over yet"),
-        ((*future, "--dry-run"), "--until=2998-12-31 23:00:00+00:00 is not over yet"),
+        (future, "--until=2999-01-01 00:00:00+01:00 is not over yet"),
+        ((*future, "--dry-run"), "--until=2999-01-01 00:00:00+01:00 is not over yet"),
         (("schedule", "pause", "night", "--for", "0"), "--for=0.0 must be"),
     ):
         result = shop.call(*words)

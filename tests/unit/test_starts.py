@@ -25,7 +25,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ({"at": date(2027, 1, 1)}, "is not a moment|pass a datetime"),
         ({"delay": "3"}, "has no unit"),
         ({"delay": -1}, "is negative"),
-        ({"delay": "4000d"}, "longer than ten years"),
+        ({"delay": "4000d"}, "delay='4000d' is longer than ten years"),
+        ({"delay": 4000 * 86400.0}, "delay=4000d is longer than ten years"),
         ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))}, "beyond the calendar"),
     ],
 )

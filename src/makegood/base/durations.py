@@ -113,6 +113,19 @@ def brief(value: float) -> str:
     return f"{minutes // 1440} d"
 
 
+def exact_duration(value: float) -> str:
+    """Return seconds as one number with a unit, in a form from which they can be read again.
+
+    >>> exact_duration(5400), exact_duration(7200), exact_duration(0.5), exact_duration(1e9)
+    ('90m', '2h', '0.5s', '1000000000s')
+    """
+    for unit in ("d", "h", "m"):
+        count = value / _UNITS[unit]
+        if count >= 1 and count.is_integer():
+            return f"{count:.0f}{unit}"
+    return f"{value:.15g}s"
+
+
 def short_duration(value: float) -> str:
     """Return seconds as people write them, for tables and messages.
 

@@ -37,6 +37,19 @@ def has_more_lines(text: str) -> bool:
     return "\n" in text
 
 
+def short_repr(value: object, most: int = 60) -> str:
+    """Return a value as Python writes it, of ``most`` characters at most; a text keeps both its quotes.
+
+    >>> short_repr("order-7"), short_repr("kkkkkkkkkkkkkkkk", 10)
+    ("'order-7'", "'kkkkkkk…'")
+    """
+    text = repr(value)
+    if len(text) <= most:
+        return text
+    end = "…" + text[0] if isinstance(value, str) else "…"
+    return text[: most - len(end)] + end
+
+
 def is_storable(text: str) -> bool:
     r"""Whether every store takes a text as it is.
 

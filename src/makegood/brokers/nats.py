@@ -68,7 +68,7 @@ _SHORT_ACK: Final = 9  # words of $JS.ACK.stream.consumer.count.number.consumer'
 _TRIES: Final = 4
 _HEADER_BYTES: Final = 128
 _AGAIN_AFTER: Final = 0.25
-_NO_STREAM, _NO_CONSUMER, _TOO_LARGE = 10059, 10014, 10054
+_NO_STREAM, _NO_CONSUMER, _TOO_LARGE, _NOT_STORED = 10059, 10014, 10054, 10077
 _BUSY: Final = 503
 _OFF: Final = (10039, 10076)
 _NOT_ON: Final = "no JetStream answers: is it switched on (nats-server -js), and for this account?"
@@ -82,6 +82,10 @@ class _ApiError(Exception):
         super().__init__(str(error.get("description", error)))
         self.code = int(error.get("err_code", 0))
         self.is_passing = error.get("code") == _BUSY
+        self.is_full = self.code == _NOT_STORED and str(self).endswith("exceeded")
+        """Whether a limit of the stream refused a message, so that it was surely not stored: other errors of
+        this code may be those of a disk that was writing.
+        """
 
 
 class _Intake:
@@ -442,7 +446,7 @@ class NatsSender:
                 RefusedTargetError
                 if refusal.code == _TOO_LARGE
                 else DeliveryError
-                if refusal.is_passing
+                if refusal.is_passing and not refusal.is_full
                 else UnsentError
             )
             raise kind(f"{where}: the stream does not take it: {refusal}")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.durations import Duration
-from makegood.base.text import refuse_unstorable
+from makegood.base.text import refuse_unstorable, short_repr
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress, page_by_page
 from makegood.declare.signal import Signal, SignalByKey, another_app
@@ -186,7 +186,7 @@ def of_message(answer: SignalByKey, message: str) -> OutgoingSignal:
 def _check(signal: OutgoingSignal) -> OutgoingSignal:
     for name, text, least in (("id", signal.id, 1), ("step", signal.step, 0)):
         if not isinstance(text, str) or not least <= len(text) <= MOST_ID:
-            raise ConfigError(f"{name}={text!r:.60}: a text of 1 to {MOST_ID} characters")
+            raise ConfigError(f"{name}={short_repr(text)}: a text of 1 to {MOST_ID} characters")
     key = signal.to.key if isinstance(signal.to, TaskKey) else None
     refuse_unstorable(ConfigError, signal=signal.name, key=key, id=signal.id, step=signal.step)
     return signal

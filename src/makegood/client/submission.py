@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.durations import Duration
-from makegood.base.text import refuse_unstorable
+from makegood.base.text import refuse_unstorable, short_repr
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.declare.sealed_values import Opener, input_field
@@ -95,7 +95,7 @@ def with_options(
         ("correlation_id", plan.correlation_id, notices.MOST_TEXT),
     ):
         if text is not None and (not isinstance(text, str) or len(text) > most):
-            raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
+            raise ConfigError(f"{name}={short_repr(text)}: a text of up to {most} characters")
     notices.reply(plan.reply_to, plan.correlation_id)  # raises for an address that can never be notified
     if plan.notes and plan.reply_to is None:
         raise ConfigError(
@@ -105,7 +105,7 @@ def with_options(
     if plan.key == "":
         raise ConfigError("key='': a text that is not empty, or None for a task without a key")
     if type(plan.priority) is not int or not 0 <= plan.priority <= 9:  # True and 1.0 would be other JSON
-        raise ConfigError(f"priority={plan.priority!r:.60}: a whole number from 0 to 9, 9 first")
+        raise ConfigError(f"priority={short_repr(plan.priority)}: a whole number from 0 to 9, 9 first")
     return plan
 
 

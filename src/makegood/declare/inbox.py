@@ -12,7 +12,14 @@ from makegood.declare.action import Shared
 from makegood.declare.parameters import signature
 from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
-from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError, Permanent
+from makegood.errors import (
+    ConfigError,
+    DefinitionError,
+    KeyConflict,
+    PayloadError,
+    Permanent,
+    SignalRefused,
+)
 from makegood.model.plan import Plan
 from makegood.model.policy import Retry
 from makegood.payload.annotations import hints
@@ -146,11 +153,14 @@ def is_final(fault: BaseException) -> bool:
 
     >>> is_final(PayloadError("no JSON")), is_final(ValueError())
     (True, False)
+    >>> is_final(SignalRefused("it has ended")), is_final(SignalRefused("1,000 are unused", is_full=True))
+    (True, False)
     """
     answer = verdict_in(fault, 0.0)
     if answer is not None:
         return isinstance(answer.verdict, Permanent)
     return all(
         isinstance(one, ConfigError | DefinitionError | KeyConflict | PayloadError)
+        or (isinstance(one, SignalRefused) and not one.is_full)
         for one, _ in leaves(fault)
     )

@@ -350,9 +350,9 @@ class _Reader:
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
         details = message.id, self.inbox.where, message.tries, what, error
-        # A message that does not fit is named by its text: it was found before the user's code was called.
+        # What makegood refuses before or after the call of the user's code says in its text what is wrong.
         is_shown = (
-            not isinstance(fault, PayloadError) or Acceptor.came_from_the_function(fault)
+            not isinstance(fault, MakegoodError) or Acceptor.came_from_the_function(fault)
         ) and not self.inbox.registry.withholds
         trace = fault if is_shown and self._is_new(fault) else None
         log.log(level, "message %s of %s, delivery %d, %s: %s", *details, exc_info=trace)

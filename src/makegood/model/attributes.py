@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from makegood.base.text import refuse_unstorable
+from makegood.base.text import refuse_unstorable, short_repr
 from makegood.errors import ConfigError
 
 Attribute = str | int | bool
@@ -49,7 +49,7 @@ def pairs(attributes: Mapping[str, Attribute]) -> Attributes:
     for name, value in attributes.items():
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "=" in name:
             raise ConfigError(
-                f"attributes={{{name!r:.60}: ...}}: a name is a text of 1 to {LONGEST_NAME} characters, without ="
+                f"attributes={{{short_repr(name)}: ...}}: a name is a text of 1 to {LONGEST_NAME} characters, without ="
             )
         if name.startswith(OURS):
             raise ConfigError(
@@ -57,11 +57,11 @@ def pairs(attributes: Mapping[str, Attribute]) -> Attributes:
             )
         if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) >= 2**63):
             raise ConfigError(
-                f"attributes={{{name!r}: {value!r:.60}}}: a value is a text, a whole number of 64 bits, True or False"
+                f"attributes={{{name!r}: {short_repr(value)}}}: a value is a text, a whole number of 64 bits, True or False"
             )
         if len(text := text_of(value)) > LONGEST_VALUE:
             raise ConfigError(
-                f"attributes={{{name!r}: {text!r:.60}}} has {len(text):,} characters: a value has at most {LONGEST_VALUE}"
+                f"attributes={{{name!r}: {short_repr(text)}}} has {len(text):,} characters: a value has at most {LONGEST_VALUE}"
             )
         refuse_unstorable(ConfigError, attributes=f"{name}{text}")
     return tuple(sorted((name, text_of(value)) for name, value in attributes.items()))

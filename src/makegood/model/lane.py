@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from makegood.base.text import refuse_unstorable
+from makegood.base.text import refuse_unstorable, short_repr
 from makegood.errors import ConfigError
 
 WhenTaken = Literal["wait", "refuse", "cancel"]
@@ -73,7 +73,7 @@ def lane_names(lane: Any, what: str = "lane") -> tuple[str, ...]:
         if not is_key or not 0 < len(str(key)) <= LONGEST_LANE:
             length = f"; this one has {len(str(key)):,}" if is_key else ""
             raise ConfigError(
-                f"{what}={key!r:.60}: a lane is a text of 1 to {LONGEST_LANE} characters, or a whole number{length}"
+                f"{what}={short_repr(key)}: a lane is a text of 1 to {LONGEST_LANE} characters, or a whole number{length}"
             )
     names = tuple(sorted({str(key.value) if isinstance(key, Enum) else str(key) for key in keys}))
     if len(names) > MOST_LANES:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.host_port import is_host
+from makegood.base.text import short_repr
 from makegood.brokers.address import BrokerAddress, address_of, is_address
 from makegood.brokers.kinds import KINDS
 from makegood.errors import ConfigError, DefinitionError
@@ -299,7 +300,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
         isinstance(correlation_id, str) and len(correlation_id) <= MOST_TEXT and correlation_id.isprintable()
     ):
         raise ConfigError(
-            f"correlation_id={correlation_id!r:.60}: pass a text of at most {MOST_TEXT} printable characters; every notice carries it"
+            f"correlation_id={short_repr(correlation_id)}: pass a text of at most {MOST_TEXT} printable characters; every notice carries it"
         )
     if not reply_to.startswith(QUEUE):
         if at_broker(reply_to) is None:

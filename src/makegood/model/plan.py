@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds, short_duration
+from makegood.base.durations import Duration, exact_duration, seconds, short_duration
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
@@ -236,7 +236,8 @@ class Start(msgspec.Struct, frozen=True):
             return cls(None, *moment(at))
         length = seconds(delay, name="delay")
         if length > MOST_DELAY:
-            raise ConfigError(f"delay={delay!r} is longer than ten years, which is the most")
+            text = exact_duration(delay) if isinstance(delay, int | float) else repr(delay)
+            raise ConfigError(f"delay={text} is longer than ten years, which is the most")
         return cls(length)
 
 

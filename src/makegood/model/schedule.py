@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypedDict, get_args
 import msgspec
 
 from makegood.base.durations import Duration, seconds
-from makegood.base.text import refuse_unstorable
+from makegood.base.text import refuse_unstorable, short_repr
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
 from makegood.model.lane import NO_LANES, Lanes
@@ -264,6 +264,6 @@ def _check_name(name: Any) -> None:
         or set(name) & set(" @[]")
     ):
         raise ConfigError(
-            f"a schedule's name {name!r:.60} is not allowed: 1 to {MOST_NAME} characters, without spaces, @, [ and ]; pass name="
+            f"a schedule's name {short_repr(name)} is not allowed: 1 to {MOST_NAME} characters, without spaces, @, [ and ]; pass name="
         )
     refuse_unstorable(ConfigError, name=name)

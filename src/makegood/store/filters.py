@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from makegood.base.counts import quantity
-from makegood.base.durations import AS_TEXT, seconds
+from makegood.base.durations import AS_TEXT, exact_duration, seconds
 from makegood.base.text import refuse_unstorable
 from makegood.errors import ConfigError
 from makegood.model.states import TaskState
@@ -34,6 +34,8 @@ MOST = 2**31 - 1
 """The highest number that a count may be compared with."""
 LONGEST: Final = 2000
 """The most characters of a filter."""
+_MOST_EXCERPT = 40
+"""Characters of a filter that an error shows, from where it is wrong."""
 
 _SAME = (
     "workflow",
@@ -75,7 +77,7 @@ def parse_terms(text: str) -> dict[str, Any]:
     try:
         words = shlex.split(_QUOTED.sub(lambda part: part[0].replace("*", _STAR), text))
     except ValueError as wrong:
-        raise ConfigError(str(wrong)) from wrong
+        raise ConfigError(_open_quote(text)) from wrong
     for word in words:
         name, value = _term(word)
         if name == "age":
@@ -91,6 +93,15 @@ def parse_terms(text: str) -> dict[str, Any]:
             raise ConfigError(f"{subject} is given twice{hint}")
         values[name] = meaning
     return values
+
+
+def _open_quote(text: str) -> str:
+    """Say which quote of a filter is not closed."""
+    rest = _QUOTED.sub(lambda part: " " * len(part[0]), text)
+    if (mark := re.search(r"""['"]""", rest)) is None:
+        return r"the filter ends with a \: write \\ for one that is meant"
+    at = mark.start()
+    return f"no closing quote for {text[at : at + _MOST_EXCERPT]}, character {at + 1} of the filter"
 
 
 def read(name: str, value: str) -> Any:
@@ -131,7 +142,7 @@ def text_of(condition: Filter) -> str:
     """Return a filter in the filter language; tasks selected by their ids are only counted.
 
     >>> text_of(Filter(states=("error",), error="card refused", younger=3600.0))
-    "state:error error:'card refused' since:3600s"
+    "state:error error:'card refused' since:1h"
     """
     terms: dict[str, object] = {"state": ",".join(condition.states) or None}
     terms |= {
@@ -159,7 +170,7 @@ def _value_text(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case float():
-            return f"{value:g}s"
+            return exact_duration(value)
         case (low, high):
             return f"{low}" if low == high else f">={low}" if low else f"<={high}"
         case _:
@@ -172,7 +183,9 @@ def _term(word: str) -> tuple[str, str]:
     if at < 0:
         return "word", word
     name, value = word[:at], word[at + 1 :]
-    if name not in NAMES or not value:
+    if name in NAMES and not value:
+        raise ConfigError(f"{word!r} has no value: write it after the {word[at]}, without a space")
+    if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         mark, readable = word[at], word.replace(_STAR, "*")
         hint = (
@@ -232,13 +245,13 @@ def _text(_: str, value: str) -> str:
     return value
 
 
-def _pattern(name: str, value: str) -> str | Prefix | Exact:
+def _pattern(name: str, value: str, mark: str = ":") -> str | Prefix | Exact:
     """Return a text as a filter has it: a star at its end that is not quoted makes it a prefix."""
     start, star = (value[:-1], True) if value.endswith("*") else (value, False)
     text = start.replace(_STAR, "*")
     if "*" in start or (star and not start):
         raise ConfigError(
-            f"{name}:{value.replace(_STAR, '*')} is not understood: write a * only at the end, after the beginning that all have; "
+            f"{name}{mark}{value.replace(_STAR, '*')} is not understood: write a * only at the end, after the beginning that all have; "
             "put a star that is meant in quotes"
         )
     if star:
@@ -251,7 +264,7 @@ def _attribute(name: str, value: str) -> dict[str, str | Prefix | Exact]:
     if not (attribute and mark) or "*" in attribute:
         raise ConfigError(f"{name}:{value.replace(_STAR, '*')} is not understood; write {name}:customer=ada")
     attribute = attribute.replace(_STAR, "*")
-    return {attribute: _pattern(f"{name}:{attribute}", text)}
+    return {attribute: _pattern(f"{name}:{attribute}", text, mark)}
 
 
 STARRED: Final = ("key", "correlation", "lane", "attribute")

@@ -212,6 +212,7 @@ def _refusal(
     cannot be read.
     """
     schema = (schemas or {}).get(signal.name, "")
+    is_full = False
     state = "undoing" if task.goal == "undo" and task.state not in ("undone", "error") else task.state
     if (end := _ENDED.get(state)) is not None:
         text = f"task {show(task.task)} takes no signal {signal.name!r}: {end}"
@@ -225,13 +226,14 @@ def _refusal(
     elif not signal.is_typed and (reason := misfit(schema, signal.value)):
         text = f"task {show(task.task)} takes no such value of the signal {signal.name!r}: {reason}"
     elif task.backlog >= MOST_BACKLOG:
+        is_full = True
         text = (
             f"task {show(task.task)} takes no signal {signal.name!r}: {MOST_BACKLOG:,} signals to it are unused, which is the most; send it again "
             f"once its steps have used some, or the one that is meant under the same id"
         )
     else:
         return None
-    return _refusal_error(text, task, signal, is_known=signal.name in (schemas or ()))
+    return _refusal_error(text, task, signal, is_known=signal.name in (schemas or ()), is_full=is_full)
 
 
 def _encoding_refusal(

@@ -34,6 +34,8 @@ from makegood.store.queue_records import MessageView
 
 BATCH = 100
 """Messages received in one go."""
+MOST_SHOWN = 200
+"""Characters of a value in a list of messages."""
 
 
 # -- send ----------------------------------------------------------------------------------------------------
@@ -208,13 +210,18 @@ def _messages(cli: Cli, views: list[MessageView], name: str | None, *, dead: boo
     rows = (
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
-            one_line(v.message.body),
+            _excerpt(one_line(v.message.body)),
         )
         for v in views
     )  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
     empty = f"no {'dead letter' if dead else 'message'} in {where}"
     cli.out.listing(map(as_json.mail, views), heads, rows, empty=empty, folds=False)
+
+
+def _excerpt(value: str) -> str:
+    whole = len(value) <= MOST_SHOWN
+    return value if whole else f"{value[:MOST_SHOWN]}… ({len(value):,} characters: --json shows them)"
 
 
 def _mask(view: MessageView) -> MessageView:

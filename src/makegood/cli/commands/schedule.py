@@ -70,7 +70,7 @@ def next_(cli: Cli, /, *, cron: tuple[str, ...], timezone: str, start: datetime 
             f"quote the CRON, such as '0 9 * * MON-FRI': it is one argument, and the shell passed {len(cron)}"
         )
     schedule = Cron(cron[0], timezone)
-    begin = _instant(start, timezone)
+    begin = _instant(start, timezone).astimezone(UTC)
     moments = [*islice(schedule.after(begin), count)]
     cli.out.listing(
         map(as_json.moment, moments),
@@ -85,13 +85,15 @@ def next_(cli: Cli, /, *, cron: tuple[str, ...], timezone: str, start: datetime 
 
 
 def _instant(start: datetime | None, timezone: str, option: str = "--from") -> datetime:
+    """Return a moment on the clock by which the reader wrote it."""
     if start is None:
         return datetime.now(UTC)
+    instant = start if start.tzinfo else start.replace(tzinfo=zones.zone(timezone))
     try:
-        instant = (start if start.tzinfo else start.replace(tzinfo=zones.zone(timezone))).astimezone(UTC)
+        at = instant.astimezone(UTC)
     except OverflowError:
-        instant = _LATEST
-    if not _EARLIEST <= instant < _LATEST:
+        at = _LATEST
+    if not _EARLIEST <= at < _LATEST:
         raise click.UsageError(f"{option}: write a year from 1900 to 9989")
     return instant
 

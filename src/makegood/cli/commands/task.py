@@ -578,10 +578,13 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
     async with looking(cli) as client:
         if unknown := [] if expect else await unknown_names(client, condition):
             raise TaskNotFoundError("; ".join(unknown))
-        await no_scheduler.warn(cli, client, "nothing continues")
+        is_first = True
         try:
             with naming_options("expect"), BatchBar(cli) as bar:
                 async for progress in client.follow(condition, expect=expect, timeout=limit):
+                    if is_first and not progress.is_over:
+                        await no_scheduler.warn(cli, client, "nothing continues")
+                    is_first = False
                     bar.show(progress)
         except WaitExpiredError:
             cli.out.result(as_json.batch(progress))
