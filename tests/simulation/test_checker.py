@@ -574,6 +574,16 @@ def test_acts_are_found_wherever_their_commit_notes_them() -> None:
     assert check(History(events=events), final(history)).ok
 
 
+def test_a_signal_that_a_commit_writes_parts_no_act_from_its_moves() -> None:
+    """A commit may wake a task by a signal of its own process, and carry out an act on another one."""
+    history = good()
+    at = find(history, picks("act", 3, what="resubmit"))
+    act, signal = history.events[at], history.events[find(history, picks("signalled", id="a"))]
+    events = list(history.events)
+    events.insert(at, replace(signal, at=act.at, node=act.node, fields={**signal.fields, "id": "z"}))
+    assert check(History(events=events), final(history)).of("I1") == []
+
+
 @pytest.mark.parametrize(("kind", "step"), [("undo_stuck", "charge"), ("poison", ""), ("unreadable", "")])
 def test_an_undo_may_end_in_error_when_an_alert_says_why(kind: str, step: str) -> None:
     """The step before is barred by the one that is stuck, so that one needs no alert of its own."""

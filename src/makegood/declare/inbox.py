@@ -155,12 +155,14 @@ def is_final(fault: BaseException) -> bool:
     (True, False)
     >>> is_final(SignalRefused("it has ended")), is_final(SignalRefused("1,000 are unused", is_full=True))
     (True, False)
+    >>> is_final(SignalRefused("another process has the codec", takes_encoded=True))
+    False
     """
     answer = verdict_in(fault, 0.0)
     if answer is not None:
         return isinstance(answer.verdict, Permanent)
     return all(
         isinstance(one, ConfigError | DefinitionError | KeyConflict | PayloadError)
-        or (isinstance(one, SignalRefused) and not one.is_full)
+        or (isinstance(one, SignalRefused) and not (one.is_full or one.takes_encoded))
         for one, _ in leaves(fault)
     )

@@ -20,7 +20,7 @@ PASSED = frozenset({"done", "skipped"})
 _ORDER = (
     ("lane",),
     ("claimed",),
-    ("noted",),
+    ("noted", "signalled"),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
     ("began", "slept"),
