@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -238,6 +239,55 @@ async def test_a_setup_that_cannot_be_closed_does_not_keep_the_others_open(
         assert await (await node.client.submit(flow, 1)).result("60s") == 3
     assert log == ["first opens", "first closes"]
     assert "could not be closed" in caplog.text
+
+
+async def test_setups_that_do_not_close_in_time_are_cancelled_one_after_the_other(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that closes two things, and those after it: the node ends, and leaves no task behind."""
+    app, log, never, returns = mg.App("shop"), list[str](), asyncio.Event(), threading.Event()
+
+    @app.setup
+    def blocks() -> Iterator[int]:
+        yield 1
+        returns.wait()
+
+    @app.setup
+    async def waits() -> AsyncIterator[int]:
+        yield 2
+        try:
+            await never.wait()
+        finally:
+            log.append("waits")
+
+    @app.setup
+    async def waits_twice() -> AsyncIterator[int]:
+        yield 3
+        try:
+            await never.wait()
+        finally:
+            log.append("once")
+            try:
+                await never.wait()
+            finally:
+                log.append("twice")
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def work(n: int, *, blocks: int = mg.SETUP, waits: int = mg.SETUP, waits_twice: int = mg.SETUP) -> int:
+        return n + blocks + waits + waits_twice
+
+    @app.workflow
+    def flow(n: int) -> int:
+        return work(n)
+
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(60):
+        async with Node(app, store, options=replace(QUICK, drain="1s")) as node:
+            assert await (await node.client.submit(flow, 1)).result("60s") == 7
+        await until(lambda: _true(asyncio.all_tasks() <= before), "the setups to end")
+    assert log == ["once", "twice", "waits"]
+    assert "the setups could not be closed within 1.0 s (the setup waits_twice of app shop" in caplog.text
+    returns.set()
 
 
 async def test_a_node_whose_actor_dies_closes_its_setups(
