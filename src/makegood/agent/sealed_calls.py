@@ -102,7 +102,7 @@ class SealedCalls:
         try:
             return await seal_answer(codec, request, message, readable=readable)
         except Exception as fault:
-            text = f"the result cannot be encoded: {type(fault).__name__}"
+            text = f"the result cannot be encoded: {type(fault.__cause__ or fault).__name__}"
             trace = None if registry.withholds else fault
             log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=trace)
             return _answer(request, "gave_up", text)
