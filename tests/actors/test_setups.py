@@ -3,19 +3,26 @@
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import makegood as mg
+from makegood.agent.open_setups import OpenSetups
+from makegood.agent.slots import Slots
+from makegood.base.pacing import event_within
 from makegood.node.heartbeat import Heartbeat
 from makegood.node.node import Node
+from makegood.node.roles import slots_of
 from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.telemetry.log_lines import JsonLines
+from makegood.testing.simulator.loop import WorldLoop
 from tests.actors.conftest import QUIET
 from tests.waiting import until
 
@@ -288,6 +295,41 @@ async def test_setups_that_do_not_close_in_time_are_cancelled_one_after_the_othe
     assert log == ["once", "twice", "waits"]
     assert "the setups could not be closed within 1.0 s (the setup waits_twice of app shop" in caplog.text
     returns.set()
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(9, 0), (25, 1)])
+def test_a_setup_that_takes_long_to_open_is_logged_once(
+    caplog: pytest.LogCaptureFixture, seconds: int, lines: int
+) -> None:
+    """In virtual time: a setup that hangs would be silent else."""
+    app = mg.App("shop")
+
+    @app.setup
+    async def db() -> AsyncIterator[int]:
+        await event_within(asyncio.Event(), seconds)
+        yield 1
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def work(n: int, *, db: int = mg.SETUP) -> int:
+        return n + db
+
+    slots, rng, ready = slots_of(app, None, None), random.Random(1), list[Slots]()
+    loop = WorldLoop(rng)
+
+    async def story() -> None:
+        setups = OpenSetups(slots, {}, on_ready=ready.append, alerts=None, rng=rng)
+        running = asyncio.create_task(setups.run())
+        await event_within(asyncio.Event(), 30)
+        await setups.close(1.0)
+        await running
+
+    with closing(loop):
+        loop.run_until_complete(story())
+    assert ready == list(slots.values())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == lines
+    assert all("the setup db of app shop" in line for line in warnings)
+    assert all("is still opening after 10 s" in line for line in warnings)
 
 
 async def test_a_node_whose_actor_dies_closes_its_setups(

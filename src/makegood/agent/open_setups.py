@@ -39,6 +39,8 @@ _IN_A_ROW: Final = 3
 """Failures of a setup without an alert."""
 _LONGEST: Final = 30.0
 """Seconds between two tries, at most."""
+_SLOW: Final = 10.0
+"""Seconds after which a setup that still opens is logged."""
 _CLOSING: Final = 5.0
 """Seconds to close everything, if the process ends without a drain."""
 _GRACE: Final = 1.0
@@ -136,11 +138,15 @@ class OpenSetups:
                 break
             if not self.values.keys() >= set(setup.needs):
                 continue  # one of those has failed
+            text = "%s is still opening after %g s; the agents that need it begin no calls until it is open"
+            slow = asyncio.get_running_loop().call_later(_SLOW, log.warning, text, setup.where, _SLOW)
             try:
                 await self._open(setup, stack)
             except Exception as fault:  # noqa: BLE001 - it is logged
                 failure = f"{setup.where}: {_text(setup, fault)}"
                 _log(setup, fault, f"{failure}; the agents that need it begin no calls until it works")
+            finally:
+                slow.cancel()
         for each in self._slots.values():
             if not each.is_ready and self._has(each.address):
                 each.is_ready = True
