@@ -20,7 +20,7 @@ from makegood.base.arguments import judge_calls
 from makegood.base.contexts import running_loop
 from makegood.base.extras import optional
 from makegood.errors import CodecError, ConfigError
-from makegood.payload.envelopes import Codec, Context, is_codec
+from makegood.payload.envelopes import Codec, Context, encode_body, is_codec
 
 __all__ = ("Chain", "Codec", "Compressed", "Context", "Elsewhere", "Encrypted")
 
@@ -228,10 +228,9 @@ class Chain:
         return f"<chain of {', '.join(map(repr, self.codecs))}>"
 
     async def encode(self, data: bytes, context: Context) -> bytes:
-        """Return the value, encoded by the first codec to the last. Raises what they raise."""
+        """Return the value, encoded by the first codec to the last. Raises ``CodecError`` if one raises."""
         for codec in self.codecs:
-            encoded = codec.encode(data, context)
-            data = await encoded if inspect.isawaitable(encoded) else encoded
+            data = await encode_body(codec, data, context, withhold=self.errors == "withhold")
         return data
 
     async def decode(self, data: bytes, context: Context) -> bytes:

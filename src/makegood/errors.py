@@ -16,7 +16,7 @@ what was wrong, where, and what to do::
     │  ├─ QueueFullError            a queue is at its limit: nothing was sent
     │  ├─ LaneTakenError            a lane is taken, and the workflow does not wait
     │  └─ SignalRefused             the task has ended, or does not wait for such a signal: nothing was sent
-    ├─ CodecError                   a payload is encoded, and this process cannot open it there
+    ├─ CodecError                   a payload cannot be opened in this process, or not be encoded now
     ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
@@ -182,11 +182,12 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
 
 
 class CodecError(MakegoodError):
-    """A payload is encoded, and cannot be opened here.
+    """A payload is encoded, and cannot be opened here; or the codec cannot encode one now.
 
-    This process has no codec or not its key, or the value was changed, or copied from another place.
+    This process has no codec or not its key, or the value was changed, or copied from another place. Or the
+    codec raised as it encoded a value, which was not written then: that error is the ``__cause__``.
 
-    An agent that meets it does not fail the step: it raises an alert and is asked again later.
+    An agent that cannot open a payload does not fail the step: it raises an alert and is asked again later.
     """
 
 

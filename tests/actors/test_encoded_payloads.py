@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(autouse=True)
-def logs(caplog: pytest.LogCaptureFixture) -> Any:
+def logs(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """No log line at any level has the canary."""
     caplog.set_level(logging.DEBUG)
     yield caplog
@@ -481,6 +481,28 @@ async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
             assert await node.client.alerts() == [], "another process had raised it"
             (alert,) = await node.client.alerts(ended=True)
             assert alert.ended_why == "it works again"
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["agents apart", "whole nodes"])
+async def test_a_process_that_lacks_a_key_leaves_steps_to_one_that_has_it(
+    store: Store, other: Store, apart: bool, logs: pytest.LogCaptureFixture
+) -> None:
+    """Each take of it costs a step a second, and after two in a row it takes nothing for a while."""
+    old, ahead = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32))
+    roles = ("agent",) if apart else ("scheduler", "agent")
+    async with (
+        Node(ahead.app, store, roles=("scheduler", "agent"), options=QUIET),
+        Client(store) as client,
+    ):
+        tasks = [await client.submit(old.briefly, Order(f"o-{n}")) for n in range(6)]
+        while not await client.alerts():
+            await moment()
+        async with Node(old.app, other, roles=roles, options=QUIET):
+            for task in tasks:
+                assert await task.result("60s") == CANARY
+    assert not ahead.calls
+    assert "is asked for again in 1 s" in logs.text
+    assert "is asked for again in 30 s" not in logs.text
 
 
 async def test_a_process_that_still_lacks_a_key_raises_its_alert_again(

@@ -3,18 +3,26 @@
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import makegood as mg
+from makegood.agent.open_setups import OpenSetups
+from makegood.agent.slots import Slots
+from makegood.base.pacing import event_within
 from makegood.node.heartbeat import Heartbeat
 from makegood.node.node import Node
+from makegood.node.roles import slots_of
 from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.telemetry.log_lines import JsonLines
+from makegood.testing.simulator.loop import WorldLoop
 from tests.actors.conftest import QUIET
 from tests.waiting import until
 
@@ -238,6 +246,90 @@ async def test_a_setup_that_cannot_be_closed_does_not_keep_the_others_open(
         assert await (await node.client.submit(flow, 1)).result("60s") == 3
     assert log == ["first opens", "first closes"]
     assert "could not be closed" in caplog.text
+
+
+async def test_setups_that_do_not_close_in_time_are_cancelled_one_after_the_other(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that closes two things, and those after it: the node ends, and leaves no task behind."""
+    app, log, never, returns = mg.App("shop"), list[str](), asyncio.Event(), threading.Event()
+
+    @app.setup
+    def blocks() -> Iterator[int]:
+        yield 1
+        returns.wait()
+
+    @app.setup
+    async def waits() -> AsyncIterator[int]:
+        yield 2
+        try:
+            await never.wait()
+        finally:
+            log.append("waits")
+
+    @app.setup
+    async def waits_twice() -> AsyncIterator[int]:
+        yield 3
+        try:
+            await never.wait()
+        finally:
+            log.append("once")
+            try:
+                await never.wait()
+            finally:
+                log.append("twice")
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def work(n: int, *, blocks: int = mg.SETUP, waits: int = mg.SETUP, waits_twice: int = mg.SETUP) -> int:
+        return n + blocks + waits + waits_twice
+
+    @app.workflow
+    def flow(n: int) -> int:
+        return work(n)
+
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(60):
+        async with Node(app, store, options=replace(QUICK, drain="1s")) as node:
+            assert await (await node.client.submit(flow, 1)).result("60s") == 7
+        await until(lambda: _true(asyncio.all_tasks() <= before), "the setups to end")
+    assert log == ["once", "twice", "waits"]
+    assert "the setups could not be closed within 1.0 s (the setup waits_twice of app shop" in caplog.text
+    returns.set()
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(9, 0), (25, 1)])
+def test_a_setup_that_takes_long_to_open_is_logged_once(
+    caplog: pytest.LogCaptureFixture, seconds: int, lines: int
+) -> None:
+    """In virtual time: a setup that hangs would be silent else."""
+    app = mg.App("shop")
+
+    @app.setup
+    async def db() -> AsyncIterator[int]:
+        await event_within(asyncio.Event(), seconds)
+        yield 1
+
+    @app.agent("desk").action(complete_within="1m", undo=mg.NOTHING)
+    def work(n: int, *, db: int = mg.SETUP) -> int:
+        return n + db
+
+    slots, rng, ready = slots_of(app, None, None), random.Random(1), list[Slots]()
+    loop = WorldLoop(rng)
+
+    async def story() -> None:
+        setups = OpenSetups(slots, {}, on_ready=ready.append, alerts=None, rng=rng)
+        running = asyncio.create_task(setups.run())
+        await event_within(asyncio.Event(), 30)
+        await setups.close(1.0)
+        await running
+
+    with closing(loop):
+        loop.run_until_complete(story())
+    assert ready == list(slots.values())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == lines
+    assert all("the setup db of app shop" in line for line in warnings)
+    assert all("is still opening after 10 s" in line for line in warnings)
 
 
 async def test_a_node_whose_actor_dies_closes_its_setups(

@@ -10,7 +10,7 @@ import pytest
 import makegood as mg
 from makegood.base.clock import SystemClock
 from makegood.brokers import BrokerAddress, Delivery
-from makegood.codecs import Compressed
+from makegood.codecs import Compressed, Elsewhere
 from makegood.errors import StoreUnavailableError
 from makegood.messaging.inbox import Inboxes
 from makegood.messaging.source_messages import SourceMessages
@@ -378,6 +378,19 @@ async def test_bodies_are_encoded_where_the_app_has_a_codec(store: Store) -> Non
     await relay(store, broker, codec=Compressed()).turn()
     (view,) = await store.queues.messages(QUEUE)
     assert b"4711" not in view.message.body
+
+
+async def test_a_body_that_cannot_be_encoded_now_makes_no_dead_letter(store: Store) -> None:
+    """It would be there in plain. The relay raises, and tries again with pauses."""
+
+    def put(name: str, data: bytes) -> None:
+        raise OSError("no route to the bucket")
+
+    broker = MemoryBroker()
+    broker.put(b'{"card": "4711"}', "a")
+    with pytest.raises(mg.CodecError, match="message a of queue"):
+        await relay(store, broker, codec=Elsewhere(1, put, dict[str, bytes]().__getitem__)).turn()
+    assert await store.queues.messages(QUEUE, dead=True) == []
 
 
 async def test_a_message_without_an_id_needs_a_key(store: Store) -> None:

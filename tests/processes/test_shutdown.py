@@ -88,3 +88,65 @@ async def test_sigterm_ends_a_process_whose_function_does_not_heed_its_cancellat
             assert row["state"] == "pending"
         if how == "refusing":
             assert "mule/cart/refuse for step refuse of task" in run.log()
+
+
+SETUPS = '''
+"""Setups that do not close."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import makegood as mg
+
+mule = mg.App("mule")
+
+
+@mule.setup
+def cellar() -> Iterator[int]:
+    """Its thread hangs."""
+    yield 1
+    time.sleep(1000)
+
+
+@mule.setup
+async def barn() -> AsyncIterator[int]:
+    """It waits, and heeds its cancellation."""
+    yield 2
+    await asyncio.sleep(1000)
+
+
+@mule.setup
+async def loft() -> AsyncIterator[int]:
+    """It swallows its cancellation."""
+    yield 3
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            continue
+
+
+@mule.agent("cart").action(complete_within="2m", undo=mg.NOTHING)
+def load(n: int, *, cellar: int = mg.SETUP, barn: int = mg.SETUP) -> int:
+    return n
+
+
+@mule.agent("crane").action(complete_within="2m", undo=mg.NOTHING)
+def lift(n: int, *, cellar: int = mg.SETUP, loft: int = mg.SETUP) -> int:
+    return n
+'''
+
+
+@pytest.mark.parametrize(("agent", "last"), [("cart", "barn"), ("crane", "loft")])
+async def test_sigterm_ends_a_process_whose_setups_do_not_close(world: World, agent: str, last: str) -> None:
+    """After what is left of the drain's limit and a moment, also if a setup ignores its cancellation."""
+    async with world:
+        (world.folder / "mule.py").write_text(SETUPS, encoding="utf-8")
+        command = ["makegood", "agent", "mule:mule", agent, "--store", world.url, "--drain", f"{DRAIN:g}s"]
+        run = world.launch("run", command, settings={"MAKEGOOD_POLL_EVERY": "0.2s"})
+        await world.until(lambda: f"the setup {last} of app mule" in run.log(), "the setups are open", run)
+        run.terminate()
+        assert await world.ends(run) == 0
+        assert f"the setups could not be closed within 1.0 s (the setup {last} of app mule" in run.log()
+        assert (f"this process ends now, {GRACE:g} s after its node" in run.log()) == (agent == "crane")

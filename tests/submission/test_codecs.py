@@ -2,6 +2,8 @@
 values that a codec keeps elsewhere, and steps that a Scheduler of an older version does not know.
 """
 
+import pytest
+
 import makegood as mg
 from tests.submission.connections import Door, Player
 
@@ -29,6 +31,31 @@ def test_values_that_are_kept_elsewhere_are_put_there_before_the_caller_commits(
             assert (task.created, again.created, again.id) == (True, False, task.id)
         ((static,),) = shop.world.rows("select static from {task}")
         assert CANARY.encode() not in bytes(static)
+
+    door.play(story)
+
+
+def test_a_value_that_cannot_be_kept_elsewhere_is_not_submitted(door: Door) -> None:
+    """The caller sees why, and may submit again."""
+    bucket: dict[str, bytes] = {}
+
+    def put(name: str, data: bytes) -> None:
+        if not bucket:
+            raise OSError("no route to the bucket")
+        bucket[name] = data
+
+    app = mg.App("shop", codec=mg.codecs.Elsewhere(10, put, bucket.__getitem__))
+
+    @app.workflow
+    def letter(text: str) -> str:
+        return text
+
+    async def story(shop: Player) -> None:
+        async with door.begin() as connection:
+            with pytest.raises(mg.CodecError, match="cannot be encoded by Elsewhere, so nothing was written"):
+                await shop.submit(letter, CANARY, key="k", connection=connection)
+            bucket["up"] = b""
+            assert (await shop.submit(letter, CANARY, key="k", connection=connection)).created
 
     door.play(story)
 

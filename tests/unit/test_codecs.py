@@ -179,6 +179,35 @@ async def test_large_values_are_kept_elsewhere_under_the_hash_of_what_is_kept() 
         await envelopes.decode(codec, envelope, PLACE)
 
 
+async def test_an_error_of_a_codec_that_encodes_names_the_value_and_the_codec() -> None:
+    """Its text only where the codec lets texts be kept."""
+
+    class Strange:
+        def encode(self, data: bytes, context: Context) -> bytes:
+            raise OSError(f"no {data.decode()}")
+
+        def decode(self, data: bytes, context: Context) -> bytes:
+            return data
+
+    def put(name: str, data: bytes) -> None:
+        raise OSError("no route to the bucket")
+
+    elsewhere = Elsewhere(1, put, dict[str, bytes]().__getitem__)
+    for codec, text in (
+        (elsewhere, "Elsewhere, so nothing was written: OSError: no route to the bucket"),
+        (
+            Chain(Compressed(), elsewhere),
+            "Elsewhere, so nothing was written: OSError: no route to the bucket",
+        ),
+        (Strange(), "Strange, so nothing was written: OSError (its text is withheld)"),
+        (Chain(Strange(), elsewhere), "Strange, so nothing was written: OSError (its text is withheld)"),
+    ):
+        with pytest.raises(mg.CodecError) as raised:
+            await envelopes.encode(codec, CANARY, PLACE)
+        assert str(raised.value).startswith(f"input 0 of 0000000000007 cannot be encoded by {text}. Repeat")
+        assert isinstance(raised.value.__cause__, OSError)
+
+
 def test_functions_that_are_awaited_are_refused_where_nothing_can_be() -> None:
     bucket = Bucket()
     codec = Elsewhere(1, bucket.put_later, bucket.get_later)

@@ -53,3 +53,21 @@ def test_of_many_calls_the_latest_count() -> None:
     bad: list[MessageKind] = ["gave_up"]
     assert seen(*good * 500, *bad * 20).success == pytest.approx(0.95**20)
     assert seen(*bad * 500, *good * 100).success > 0.99
+
+
+def test_after_two_requests_in_a_row_that_cannot_be_decoded_nothing_is_taken_for_a_while() -> None:
+    """And no slot is lent to a Scheduler of the process until one can be decoded."""
+    slots = Slots("shop/bank", {}, size=5, free=5)
+    assert slots.lends
+    slots.note_decoding(10.0, works=False)
+    assert not slots.lends
+    assert slots.offer(10.0) is not None, "a single request may be at fault itself"
+    slots.note_decoding(11.0, works=False)
+    assert slots.offer(13.9) is None
+    assert slots.waits(11.0) == 3.0, "then it looks again"
+    assert slots.offer(14.0) is not None
+    assert not slots.lends
+    slots.note_decoding(14.0, works=True)
+    assert slots.lends
+    slots.note_decoding(15.0, works=False)
+    assert slots.offer(15.0) is not None

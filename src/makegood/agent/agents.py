@@ -93,7 +93,7 @@ class Agents(Actor):
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
             setups=self._setups.values, identity=identity, on_answer=self._deliver_answer, on_note=self._pass_on, observe=observe, clock=clock, rng=rng,
-            sealed_calls=SealedCalls(alerts, clock),
+            sealed_calls=SealedCalls(alerts, clock, self._note_decoding),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(
@@ -190,6 +190,9 @@ class Agents(Actor):
         if message.note is not None:
             self.attempts.let_follow(task, message)
         self._replies.send(node, task, message)
+
+    def _note_decoding(self, address: str, works: bool) -> None:  # noqa: FBT001 - it is what the note says
+        self.slots[address].note_decoding(self.attempts.clock.monotonic(), works=works)
 
     def _deliver_answer(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
         """Give an answer to this process's Scheduler if it comes in time for it, else to the store."""

@@ -39,8 +39,14 @@ _IN_A_ROW: Final = 3
 """Failures of a setup without an alert."""
 _LONGEST: Final = 30.0
 """Seconds between two tries, at most."""
+_SLOW: Final = 10.0
+"""Seconds after which a setup that still opens is logged."""
 _CLOSING: Final = 5.0
 """Seconds to close everything, if the process ends without a drain."""
+_GRACE: Final = 1.0
+"""Seconds in which what is cancelled may end, once the time to close is over."""
+_AGAIN: Final = 0.1
+"""Seconds between two cancellations: each ends one of the things that are still open."""
 
 
 class OpenSetups:
@@ -70,6 +76,8 @@ class OpenSetups:
         self._closing = asyncio.Event()
         self._threads: DaemonThreads | None = None
         self._work: asyncio.Task[None] | None = None
+        self._at = ""
+        """The setup that opens or closes now, for the log."""
         for each in slots.values():
             each.is_ready = self._has(each.address)
 
@@ -86,7 +94,30 @@ class OpenSetups:
         """Open what the agents need, and close it when ``close`` is called, or this is cancelled."""
         if not self._to_open:
             return
-        self._work = asyncio.current_task()
+        self._work = asyncio.create_task(self._live(), name="the setups")
+        try:
+            await asyncio.shield(self._work)
+        finally:
+            if not self._closing.is_set():
+                await self.close(_CLOSING)
+
+    async def close(self, limit: float) -> None:
+        """Close everything, within ``limit`` seconds. What is still open then is cancelled, and nobody waits
+        for it: its process is about to end.
+        """
+        self._closing.set()
+        work = self._work
+        if work is None or work.done():
+            return
+        await asyncio.wait({work}, timeout=limit)
+        if not work.done():
+            log.warning(
+                "the setups could not be closed within %.1f s (%s); the process ends without", limit, self._at
+            )
+            _cancel_until_done(work)
+            await asyncio.wait({work}, timeout=_GRACE)
+
+    async def _live(self) -> None:
         self._threads = DaemonThreads(1, "setup")
         stack = AsyncExitStack()
         try:
@@ -95,21 +126,9 @@ class OpenSetups:
             await self._closing.wait()
         finally:
             try:
-                async with asyncio.timeout(None if self._closing.is_set() else _CLOSING):
-                    await stack.aclose()
-            except TimeoutError:
-                log.warning(
-                    "the setups could not be closed within %.1f s; the process ends without", _CLOSING
-                )
-            self._threads.shutdown()
-
-    async def close(self, limit: float) -> None:
-        """Close everything, within ``limit`` seconds."""
-        self._closing.set()
-        if self._work is not None and not self._work.done():
-            await asyncio.wait({self._work}, timeout=limit)
-            if not self._work.done():
-                log.warning("the setups could not be closed within %.1f s; the process ends without", limit)
+                await stack.aclose()
+            finally:
+                self._threads.shutdown()
 
     async def _open_all(self, stack: AsyncExitStack) -> bool:
         """Open what can be opened now; return whether that is all."""
@@ -119,11 +138,15 @@ class OpenSetups:
                 break
             if not self.values.keys() >= set(setup.needs):
                 continue  # one of those has failed
+            text = "%s is still opening after %g s; the agents that need it begin no calls until it is open"
+            slow = asyncio.get_running_loop().call_later(_SLOW, log.warning, text, setup.where, _SLOW)
             try:
                 await self._open(setup, stack)
             except Exception as fault:  # noqa: BLE001 - it is logged
                 failure = f"{setup.where}: {_text(setup, fault)}"
                 _log(setup, fault, f"{failure}; the agents that need it begin no calls until it works")
+            finally:
+                slow.cancel()
         for each in self._slots.values():
             if not each.is_ready and self._has(each.address):
                 each.is_ready = True
@@ -132,6 +155,7 @@ class OpenSetups:
         return not self._to_open
 
     async def _open(self, setup: Setup, stack: AsyncExitStack) -> None:
+        self._at = f"{setup.where} opens"
         needs = {name: self.values[name] for name in setup.needs}
         if setup.awaits:
             manager = setup.make(**needs)
@@ -141,9 +165,17 @@ class OpenSetups:
             manager = await self._in_thread(partial(setup.make, **needs))
             value = await self._in_thread(manager.__enter__)
             leave = partial(self._in_thread, partial(manager.__exit__, None, None, None))
-        stack.push_async_callback(_close, setup, leave)
+        stack.push_async_callback(self._close, setup, leave)
         self.values[setup.name] = value
         log.info("%s is open", setup.where)
+
+    async def _close(self, setup: Setup, leave: Callable[[], Any]) -> None:
+        """Close a setup, whatever becomes of it: the others are closed as well."""
+        self._at = f"{setup.where} closes"
+        try:
+            await leave()
+        except Exception as fault:  # noqa: BLE001 - it is logged
+            _log(setup, fault, f"{setup.where} could not be closed: {_text(setup, fault)}")
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -174,12 +206,11 @@ def _needs(slots: Slots) -> dict[str, Setup]:
     return {setup.name: setup for action in actions.values() for setup in action._setups()}
 
 
-async def _close(setup: Setup, leave: Callable[[], Any]) -> None:
-    """Close a setup, whatever becomes of it: the others are closed as well."""
-    try:
-        await leave()
-    except Exception as fault:  # noqa: BLE001 - it is logged
-        _log(setup, fault, f"{setup.where} could not be closed: {_text(setup, fault)}")
+def _cancel_until_done(work: asyncio.Task[None]) -> None:
+    """Cancel a task again and again: whatever it closes next may wait as well."""
+    if not work.done():
+        work.cancel()
+        asyncio.get_running_loop().call_later(_AGAIN, _cancel_until_done, work)
 
 
 def _log(setup: Setup, fault: Exception, text: str) -> None:

@@ -3,10 +3,12 @@ and the texts of its errors are encoded after it.
 
 A process that cannot decode a request (no codec, an unknown key, a value that was moved) says nothing about
 the step: the request is asked for again later, and an alert says what is missing. So a deploy that comes
-before its keys loses no task.
+before its keys loses no task. The first waits are short, and the process leaves requests to others meanwhile
+(``Slots.note_decoding``): one that has the key need not wait for one that lacks it.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
@@ -14,7 +16,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from makegood.base.clock import Clock
-from makegood.base.ids import show
+from makegood.base.ids import address, show
 from makegood.base.text import without_backticks, words
 from makegood.declare.action import Action
 from makegood.declare.call import enter, known_call
@@ -27,7 +29,9 @@ from makegood.payload.splice import arguments
 log = logging.getLogger("makegood.agent")
 
 WAIT: Final = 30.0
-"""Seconds after which a request that cannot be decoded is asked for again."""
+"""Seconds after which a request that cannot be decoded is asked for again, at most: the first waits are 1 s,
+2 s, 4 s and so on.
+"""
 ROLE: Final = "agents (decoding)"
 """What the alert is about."""
 
@@ -43,11 +47,19 @@ class _Answering(Protocol):
 
 
 class SealedCalls:
-    """Opens requests and closes answers. ``alerts``: where to report what cannot be opened; None: nowhere."""
+    """Opens requests and closes answers. ``alerts``: where to report what cannot be opened; None: nowhere.
+    ``note``: called with the address of an agent, and whether a request for it could be decoded.
+    """
 
-    def __init__(self, alerts: _Alerts | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        alerts: _Alerts | None,
+        clock: Clock,
+        note: Callable[[str, bool], None] = lambda _address, _works: None,
+    ) -> None:
         self._alerts = alerts
         self._clock = clock
+        self._note = note
         self._may_have_alert = True  # a process that ended may have left one
         self._failed_at = self._raised_at = -inf
 
@@ -64,8 +76,11 @@ class SealedCalls:
                 request, "permanent" if request.doing == "do" else "gave_up", str(missing), final=True
             )
         except CodecError as fault:
-            await self._report(request, fault)
-            return _answer(request, "later", f"it was not begun: {words(fault)}", wait=WAIT)
+            wait = min(WAIT, 2.0 ** min(request.attempt - 1, 10))
+            self._note(address(request.app, request.agent), False)
+            await self._report(request, fault, wait)
+            return _answer(request, "later", f"it was not begun: {words(fault)}", wait=wait)
+        self._note(address(request.app, request.agent), True)
         await self._works()
         limit = registry.payload_limit
         try:
@@ -87,12 +102,12 @@ class SealedCalls:
         try:
             return await seal_answer(codec, request, message, readable=readable)
         except Exception as fault:
-            text = f"the result cannot be encoded: {type(fault).__name__}"
+            text = f"the result cannot be encoded: {type(fault.__cause__ or fault).__name__}"
             trace = None if registry.withholds else fault
             log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=trace)
             return _answer(request, "gave_up", text)
 
-    async def _report(self, request: Request, fault: CodecError) -> None:
+    async def _report(self, request: Request, fault: CodecError, wait: float) -> None:
         """Raise the alert, and raise it again later: another process, which can decode, may have ended it."""
         task = show(request.task)
         about = {"task": task, "step": request.step, "attempt": request.attempt}
@@ -100,7 +115,7 @@ class SealedCalls:
             "step %s of task %s is asked for again in %g s: %s",
             request.step,
             task,
-            WAIT,
+            wait,
             words(fault),
             extra=about,
         )

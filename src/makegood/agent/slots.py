@@ -20,6 +20,11 @@ from makegood.store.views import AgentInfo
 _RECENT = 0.05
 """The weight of the latest call in the published share of calls that were answered: about the last twenty."""
 
+_LEFT_TO_OTHERS = 3.0
+"""Seconds in which a process that cannot decode requests takes none: longer than the first waits of a step
+that it could not begin (``sealed_calls``), so that another process takes that step.
+"""
+
 _SHOWN = 10
 """Failing steps that are published, at most."""
 
@@ -57,18 +62,24 @@ class Slots:
     needs_look: bool = False
     """Requests may be waiting in the store; look."""
     rests: float = 0.0
-    """Until when the rate lets nothing begin, by the clock's ``monotonic()``."""
+    """Until when nothing is taken, by the clock's ``monotonic()``: the rate lets nothing begin, or requests
+    are left to processes that can decode them.
+    """
     spacing: BeginSpacing | None = None
     """Spaces the calls of this process, if there is a rate."""
     is_ready: bool = True
     """Whether the setups that its actions need are open: before, nothing begins."""
+    decodes: bool = True
+    """Whether the latest encoded request could be decoded. If not, the next ones go through the store, where
+    another process may take them.
+    """
 
     @property
     def lendable(self) -> int:
         """The slots that a Scheduler of this process may fill by itself.
 
-        0 while requests wait in the store, while the circuit is not closed, before its setups are open, or
-        when a rate limit applies over all processes.
+        0 while requests wait in the store, while the circuit is not closed, before its setups are open, after
+        a request that could not be decoded, or when a rate limit applies over all processes.
         """
         return 0 if self.backlog or self.needs_look or not self.lends else self.free
 
@@ -80,7 +91,12 @@ class Slots:
     @property
     def lends(self) -> bool:
         """Whether it lends slots at all, whatever waits in the store."""
-        return self.rate is None and self.is_ready and (self.circuit is None or self.circuit.is_closed)
+        return (
+            self.rate is None
+            and self.is_ready
+            and self.decodes
+            and (self.circuit is None or self.circuit.is_closed)
+        )
 
     def offer(self, now: float) -> Offer | None:
         """Return what may be taken from the store now, None for nothing."""
@@ -105,6 +121,14 @@ class Slots:
         self.backlog = count >= offer.slots or again is not None
         if again is not None:
             self.rests = now + again
+
+    def note_decoding(self, now: float, *, works: bool) -> None:
+        """Record whether an encoded request could be decoded. After two in a row that could not, the next
+        ones are left to other processes for a while; a single one may be at fault itself.
+        """
+        if not works and not self.decodes:
+            self.rests = max(self.rests, now + _LEFT_TO_OTHERS)
+        self.decodes = works
 
     def count_end(self, attempt: Attempt, message: TaskMessage | None, now: float) -> None:
         """Count a call that has ended; ``message``: its answer."""

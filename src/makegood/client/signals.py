@@ -113,7 +113,7 @@ async def seal(
 ) -> OutgoingSignal:
     """Return a signal as it is sent: encoded for the task of this number, with None for any of the app.
 
-    Raises what the codec raises.
+    Raises ``CodecError`` if the codec raises.
     """
     if codec is None:
         return signal

@@ -215,7 +215,9 @@ async def unseal_request(codec: Codec | None, request: Request) -> tuple[Request
 
 
 async def seal_answer(codec: Codec, request: Request, message: TaskMessage, *, readable: bool) -> TaskMessage:
-    """Return the answer to an encoded request with its result encoded. Raises what the codec raises."""
+    """Return the answer to an encoded request with its result encoded. Raises ``CodecError`` if the codec
+    raises.
+    """
     if message.value is None or readable:
         return message
     context = Context(show(request.task), result_field(request.step))
@@ -247,4 +249,4 @@ async def seal_note(codec: Codec, request: Request, value: Any) -> str:
     try:
         return (await envelopes.encode(codec, msgspec.json.encode(value), context)).decode().strip('"')
     except Exception as fault:  # noqa: BLE001 - the call matters more than its notes
-        return f"(a note that cannot be encoded: {type(fault).__name__})"
+        return f"(a note that cannot be encoded: {type(fault.__cause__ or fault).__name__})"

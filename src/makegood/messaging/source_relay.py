@@ -26,7 +26,7 @@ from makegood.actor.setbacks import Setbacks
 from makegood.base.pacing import Pauses, event_within
 from makegood.base.text import words
 from makegood.brokers import Delivery, Source
-from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
+from makegood.errors import BrokerUnavailableError, CodecError, ConfigError, MakegoodError
 from makegood.messaging.queue_feed import QueueFeed
 from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_report import SourceReport
@@ -147,6 +147,8 @@ class SourceRelay(Actor):
         for delivery in deliveries:
             try:
                 self._pairs.append((delivery, await self._messages.message(delivery)))
+            except CodecError:
+                raise  # not the fault of the message
             except MakegoodError as why:
                 self._refusals.append((delivery, str(why)))
         self.report.count("redelivered", sum(delivery.count > 1 for delivery in deliveries))

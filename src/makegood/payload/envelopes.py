@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from makegood.base.text import words
-from makegood.errors import CodecError
+from makegood.errors import CodecError, MakegoodError
 
 MARK: Final = b'"mg1:'
 """How an encoded value begins."""
@@ -85,13 +85,28 @@ def is_encoded(value: bytes | None) -> bool:
 async def encode(codec: Codec, data: bytes, context: Context, *, names_subject: bool = False) -> bytes:
     """Return the envelope of a value. ``names_subject``: its context is not a task, so the envelope names it.
 
-    Raises what the codec raises.
+    Raises ``CodecError`` if the codec raises.
     """
-    body = codec.encode(data, context)
-    if inspect.isawaitable(body):
-        body = await body
+    body = await encode_body(codec, data, context, withhold=withholds(codec))
     subject = f":{context.task}" if names_subject else ""
     return msgspec.json.encode(f"mg1:{base64.urlsafe_b64encode(body).decode()}{subject}")
+
+
+async def encode_body(codec: Codec, data: bytes, context: Context, *, withhold: bool) -> bytes:
+    """Return what a codec makes of a value. Raises errors of makegood as they are, and ``CodecError`` for any
+    other that the codec raises. ``withhold``: without its text.
+    """
+    try:
+        body = codec.encode(data, context)
+        return await body if inspect.isawaitable(body) else body
+    except MakegoodError:
+        raise
+    except Exception as fault:
+        text = withheld(fault) if withhold else words(fault, named=True)
+        raise CodecError(
+            f"{context.field} of {context.task} cannot be encoded by {type(codec).__name__}, so nothing was written: {text}. "
+            "Repeat the call once the codec works again"
+        ) from fault
 
 
 async def decode(

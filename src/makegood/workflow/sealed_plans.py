@@ -44,7 +44,7 @@ class PlanSealing:
         self._registry = registry
 
     async def seal(self, plan: Plan[Any], task: str) -> Plan[Any]:
-        """Return a plan as it is stored for a task. Raises what the codec raises."""
+        """Return a plan as it is stored for a task. Raises ``CodecError`` if the codec raises."""
         sealer = _Sealer(self._registry, self.codec, task)
         inputs = [await sealer.value(data, input_field(n)) for n, data in enumerate(plan.inputs)]
         steps = [await sealer.step(step, (plan.steps,)) for step in plan.steps]
@@ -52,7 +52,7 @@ class PlanSealing:
         return replace(plan, steps=tuple(steps), inputs=tuple(inputs), returns=returns)
 
     async def seal_schedule(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
-        """Return the plan of a schedule as it is stored. Raises what the codec raises."""
+        """Return the plan of a schedule as it is stored. Raises ``CodecError`` if the codec raises."""
         sealer = _Sealer(self._registry, self.codec, schedule_subject(app, name), plan.moments)
         inputs = [
             raw if n in plan.moments else msgspec.Raw(await sealer.value(bytes(raw), input_field(n)))
