@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from makegood.model.blame import ONCE
 from makegood.testing.checker.reading import Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when
@@ -88,8 +89,9 @@ class OpenMeansShut(Rule):
     Three failures do not count for their steps: a trial call's; that of an attempt that was under way when
     the circuit opened; and a repeated attempt's, if the service has answered nobody in that process since the
     step last failed. They may count all the same if the service has answered the step's own probe since the
-    action last failed; or if the step fails alone: another step was answered after this one first failed, and
-    none has failed since the last answer.
+    action last failed; if the step fails alone: another step was answered after this one first failed, and
+    none has failed since the last answer; or if two failures have counted of which the Supervisor judged one:
+    that attempt's process said nothing of the service.
     """
 
     name: ClassVar[str] = "I17"
@@ -110,6 +112,8 @@ class OpenMeansShut(Rule):
         self._acceptances: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
         self._failures: dict[tuple[int, int], Event] = {}
         self._agents: dict[str, _Agent] = {}
+        self._silent: set[tuple[int, int]] = set()
+        """Steps of which a judged silence was the second failure, or a later one."""
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Follow the circuits, and look at each call that begins and each failure that counts."""
@@ -130,6 +134,8 @@ class OpenMeansShut(Rule):
             self._counts.append(event)
         elif event.kind == "judged":
             self._failures[event.task, event["idx"]] = event
+            if event["failures"] >= ONCE:
+                self._silent.add((event.task, event["idx"]))
 
     def _became(self, event: Event) -> None:
         circuit = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
@@ -200,7 +206,7 @@ class OpenMeansShut(Rule):
             if call is not None:
                 earlier = self._failures.get(attempt[:2])
                 self._gave_up(attempt, event, circuit, call, trial=trial, end=end)
-                if agent.may_blame(attempt, event, earlier):
+                if attempt[:2] in self._silent or agent.may_blame(attempt, event, earlier):
                     self._excuses.pop(attempt, None)
                 agent.failed(attempt, event, first)
         elif event["reply"] != "later" and (opening is None or began.at >= opening.at):

@@ -393,6 +393,29 @@ async def test_a_body_that_cannot_be_encoded_now_makes_no_dead_letter(store: Sto
     assert await store.queues.messages(QUEUE, dead=True) == []
 
 
+async def test_what_was_delivered_while_a_codec_fails_is_committed_once_it_works(store: Store) -> None:
+    """The broker need not deliver it once more."""
+    bucket: dict[str, bytes] = {}
+    faults = [OSError("no route to the bucket")]
+
+    def put(name: str, data: bytes) -> None:
+        if len(bucket) == 1 and faults:
+            raise faults.pop()
+        bucket[name] = data
+
+    broker = MemoryBroker()
+    for name in "abc":
+        broker.put(f'{{"card": "{name}"}}'.encode(), name)
+    relaying = relay(store, broker, codec=Elsewhere(1, put, bucket.__getitem__))
+    with pytest.raises(mg.CodecError, match="message b of queue"):
+        await relaying.turn()
+    takes = broker.takes
+    for _ in range(2):
+        await relaying.turn()
+    assert await waiting(store) == ["a", "b", "c"]
+    assert (broker.waiting, broker.takes) == ([], takes)
+
+
 async def test_a_message_without_an_id_needs_a_key(store: Store) -> None:
     """Its plan has one, or it is refused with the reason; two deliveries of it are one task."""
     shop = mg.App("shop")

@@ -53,10 +53,10 @@ def acknowledged_first(m: pytest.MonkeyPatch) -> None:
     """Messages are acknowledged before they are committed."""
     prepare = SourceRelay._prepare
 
-    async def hasty(self: SourceRelay, deliveries: Any) -> None:
+    async def hasty(self: SourceRelay) -> None:
         assert self._source is not None
-        await self._source.acknowledge(deliveries)
-        await prepare(self, deliveries)
+        await self._source.acknowledge(list(self._batch.deliveries))
+        await prepare(self)
 
     m.setattr(SourceRelay, "_prepare", hasty)
 
@@ -82,9 +82,9 @@ def full_queue_drops(m: pytest.MonkeyPatch) -> None:
 
     async def careless(self: SourceRelay, source: Any) -> None:
         await commit(self, source)
-        if self._pairs:
-            await source.acknowledge([delivery for delivery, _ in self._pairs])
-            self._pairs = []
+        if self._batch.pairs:
+            await source.acknowledge([delivery for delivery, _ in self._batch.pairs])
+            self._batch.pairs = []
 
     m.setattr(SourceRelay, "_commit", careless)
 

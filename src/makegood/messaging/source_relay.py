@@ -18,7 +18,9 @@ sent under a drawn id, with the header ``WITHOUT_ID``; the inbox takes it only i
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from makegood.actor.actor import Actor
@@ -40,6 +42,22 @@ BATCH: Final = 200
 
 _WAIT: Final = 1.0
 """Seconds that one take waits for a message."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What was taken, and is neither committed nor refused yet."""
+
+    deliveries: deque[Delivery] = field(default_factory=deque)
+    """Those of which no message was made yet."""
+    pairs: list[tuple[Delivery, Outgoing]] = field(default_factory=list)
+    """Those with a message for the queue."""
+    refusals: list[tuple[Delivery, str]] = field(default_factory=list)
+    """Those that no queue can take, each with the reason."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.deliveries or self.pairs or self.refusals)
 
 
 class SourceRelay(Actor):
@@ -67,10 +85,7 @@ class SourceRelay(Actor):
         self._messages = messages
         self._rng = rng
         self._source: Source | None = None
-        self._pairs: list[tuple[Delivery, Outgoing]] = []
-        """Deliveries that are not committed yet, with their messages."""
-        self._refusals: list[tuple[Delivery, str]] = []
-        """Deliveries that no queue can take, and that no dead letters have yet."""
+        self._batch = _Batch()
         self._ending = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -94,7 +109,7 @@ class SourceRelay(Actor):
         try:
             while not self._ending.is_set():
                 rest = await setbacks.turn(self.turn, log, away, address)
-                if rest and (self._pairs or self._refusals):
+                if rest and self._batch:
                     await self._pause_source()
                 await event_within(self._ending, rest)
             await asyncio.Event().wait()  # it was drained, and is cancelled next
@@ -126,14 +141,17 @@ class SourceRelay(Actor):
 
     async def _relay(self) -> float:
         source = await self._open_source()
-        if not (self._pairs or self._refusals):
-            await self._prepare(await source.take(BATCH, _WAIT))
+        if not self._batch:
+            self._batch.deliveries += await source.take(BATCH, _WAIT)
+            self.report.count("redelivered", sum(each.count > 1 for each in self._batch.deliveries))
+        if not (self._batch.pairs or self._batch.refusals):
+            await self._prepare()
         await self._commit(source)
         await self._refuse(source)
         await self.report.look(source)
-        full = self._feed.complaint if self._pairs else None
+        full = self._feed.complaint if self._batch.pairs else None
         await self.report.back(f"{full}; what waits at the broker stays there" if full is not None else "")
-        return self._pauses.draw() if self._pairs else 0.0
+        return self._pauses.draw() if self._batch.pairs else 0.0
 
     async def _open_source(self) -> Source:
         """Return the source, opened if it was not. Raises ``BrokerUnavailableError``, ``ConfigError``."""
@@ -142,24 +160,28 @@ class SourceRelay(Actor):
         self.report.heed(await self._source.open())
         return self._source
 
-    async def _prepare(self, deliveries: Sequence[Delivery]) -> None:
-        """Sort deliveries into those with a message to commit, and those of which none can be made."""
-        for delivery in deliveries:
+    async def _prepare(self) -> None:
+        """Sort deliveries into those with a message to commit, and those of which none can be made. Raises
+        ``CodecError``, and keeps what is left until the codec works again.
+        """
+        batch = self._batch
+        while batch.deliveries:
+            delivery = batch.deliveries[0]
             try:
-                self._pairs.append((delivery, await self._messages.message(delivery)))
+                batch.pairs.append((delivery, await self._messages.message(delivery)))
             except CodecError:
                 raise  # not the fault of the message
             except MakegoodError as why:
-                self._refusals.append((delivery, str(why)))
-        self.report.count("redelivered", sum(delivery.count > 1 for delivery in deliveries))
+                batch.refusals.append((delivery, str(why)))
+            batch.deliveries.popleft()
 
     async def _commit(self, source: Source) -> None:
         """Send what was taken to the queue, then acknowledge what the queue has."""
-        if not self._pairs:
+        if not self._batch.pairs:
             return
-        outcome = await self._feed.send(self._pairs)
-        self._refusals += outcome.refusals
-        self._refusals += [
+        outcome = await self._feed.send(self._batch.pairs)
+        self._batch.refusals += outcome.refusals
+        self._batch.refusals += [
             (
                 delivery,
                 f"queue {self._messages.queue} has a message {answer.id} with another value: that one stays",
@@ -168,8 +190,8 @@ class SourceRelay(Actor):
             if answer.conflict
         ]
         deliveries = [delivery for delivery, answer in outcome.answers if not answer.conflict]
-        done = {id(delivery) for delivery in (*deliveries, *(refusal[0] for refusal in self._refusals))}
-        self._pairs = [pair for pair in self._pairs if id(pair[0]) not in done]
+        done = {id(delivery) for delivery in (*deliveries, *(refusal[0] for refusal in self._batch.refusals))}
+        self._batch.pairs = [pair for pair in self._batch.pairs if id(pair[0]) not in done]
         if deliveries:
             self._pauses.reset()
             self.report.count("taken", sum(answer.created for _, answer in outcome.answers))
@@ -177,9 +199,9 @@ class SourceRelay(Actor):
 
     async def _refuse(self, source: Source) -> None:
         """Give messages to the dead letters of the broker, or of the store, each with the reason."""
-        if not self._refusals:
+        if not self._batch.refusals:
             return
-        refusals = self._refusals
+        refusals = self._batch.refusals
         keeper = "the broker's own dead letters"
         if not source.keeps_refusals:
             queue = self._messages.queue
@@ -194,7 +216,7 @@ class SourceRelay(Actor):
             letters = [DeadLetter(self._messages.letter(delivery), why) for delivery, why in refusals]
             count = sum(sent.created for sent in await self._store.queues.keep_dead_letters(letters, alert))
             await source.acknowledge([delivery for delivery, _ in refusals])
-        self._refusals = []
+        self._batch.refusals = []
         self.report.refusals(count, refusals[-1][1], alert.text)
 
     async def _pause_source(self) -> None:
@@ -211,7 +233,7 @@ class SourceRelay(Actor):
         The broker redelivers the messages that were taken.
         """
         await self._close_source()
-        self._pairs, self._refusals = [], []
+        self._batch = _Batch()
         await self.report.away(fault)
         return self._pauses.draw()
 

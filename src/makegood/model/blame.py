@@ -24,7 +24,8 @@ from makegood.model.task import Doing
 
 ONCE: Final = 2
 """Counted failures of a step without a probe, after which the service certainly has answered a call of
-another step between them: without an answer only its first one counts.
+another step between them: without an answer only its first one counts. (A process that stopped, and was not
+known to be dead when its call was overdue, may have left one more.)
 """
 
 TWICE: Final = 3

@@ -13,8 +13,9 @@ For its *step* a failure counts only if it says something about the step, and no
 These do not count: the trial call's failure; failures of calls in flight when the circuit opened; and
 failures of a repeated attempt, unless the service has answered another call since the step last failed. A
 service that answers nobody adds at most one failure to a step, however many processes there are and however
-often they restart. A step that fails while others are answered reaches its verdict. So does one that is left
-alone after that: if it is to blame (see ``blame``), all its failures count, those of trial calls too.
+often they restart, unless a process stops in a call and says nothing of it. A step that fails while others
+are answered reaches its verdict. So does one that is left alone after that: if it is to blame (see
+``blame``), all its failures count, those of trial calls too.
 """
 
 from dataclasses import dataclass
