@@ -323,7 +323,7 @@ class Seen(Doubled):
             self._note("freed", epoch=term.epoch, tasks=tasks)
         return tasks
 
-    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
+    async def alert_starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Write down that a pass came to its end."""
         alerts = await self._store.supervision.alert_starved(term, after, limit, outage)
         self._note("pass", epoch=term.epoch, starved=alerts)
