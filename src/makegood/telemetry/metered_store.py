@@ -231,7 +231,7 @@ class WatchedStore:
         self.supervision: SupervisionVerbs = _slice(
             judging,
             judge=supervision.judge,
-            starved=supervision.alert_starved,
+            alert_starved=supervision.alert_starved,
             judge_dead=meter.count_refusals(judging.judge_dead),
             release_dead=meter.count_refusals(judging.release_dead),
             release_unresponsive=meter.count_refusals(judging.release_unresponsive),
