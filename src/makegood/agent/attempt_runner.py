@@ -37,7 +37,7 @@ from makegood.declare.verdicts import verdict_in
 from makegood.errors import CallCancelled, CompleteByPassed, Later, PayloadError, Refused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import MessageKind, Request, TaskMessage
-from makegood.payload.envelopes import SEALED, withheld
+from makegood.payload.envelopes import SEALED, fault_text
 
 log = logging.getLogger("makegood.agent")
 
@@ -221,7 +221,7 @@ def gave_up(attempt: Attempt, error: BaseException) -> TaskMessage:
 
 
 def _text(attempt: Attempt, error: BaseException) -> str:
-    return withheld(error) if attempt.withholds else words(error)
+    return fault_text(error, withhold=attempt.withholds, with_type=False)
 
 
 def not_needed(request: Request) -> CallCancelled:

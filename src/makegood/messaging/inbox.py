@@ -29,7 +29,6 @@ from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after, short_duration
 from makegood.base.pacing import event_within
 from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
-from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.scheduler_kinds import SchedulerKinds
@@ -41,7 +40,7 @@ from makegood.declare.verdicts import verdict_in
 from makegood.errors import KeyConflict, Later, MakegoodError, PayloadError, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
-from makegood.payload.envelopes import decode, is_encoded, message_context, withheld
+from makegood.payload.envelopes import decode, fault_text, is_encoded, message_context
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
 from makegood.store.records import IDLE, Submitted
@@ -360,7 +359,7 @@ class _Reader:
         await self._give_back(message, wait, error, dead=dead)
 
     def _text(self, fault: BaseException, *, with_type: bool = False) -> str:
-        return withheld(fault) if self.inbox.registry.withholds else words(fault, named=with_type)
+        return fault_text(fault, withhold=self.inbox.registry.withholds, with_type=with_type)
 
     def _is_new(self, fault: BaseException) -> bool:
         """Whether this kind of fault is new: its traceback is logged once, later ones get one line each."""

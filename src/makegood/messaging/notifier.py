@@ -229,9 +229,9 @@ class NoticePoster:
         if not is_refusal:
             self._shares.note_answer(notice.host, success=False)
         is_early = notice.early > 0
-        is_last = tries >= (UNLISTED if isinstance(fault, UnlistedTargetError) else self.patience.tries)
-        is_final = is_refusal and not isinstance(fault, UnlistedTargetError)
-        if is_final or (is_last and not is_early):
+        is_unlisted = isinstance(fault, UnlistedTargetError)
+        most = UNLISTED if is_unlisted else self.patience.tries
+        if (is_refusal and not is_unlisted) or (tries >= most and not is_early):
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
         pause = _wait_asked_for(fault, self._clock.wall())
         if is_early:

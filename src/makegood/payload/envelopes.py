@@ -102,7 +102,7 @@ async def encode_body(codec: Codec, data: bytes, context: Context, *, withhold: 
     except MakegoodError:
         raise
     except Exception as fault:
-        text = withheld(fault) if withhold else words(fault, named=True)
+        text = fault_text(fault, withhold=withhold)
         raise CodecError(
             f"{context.field} of {context.task} cannot be encoded by {type(codec).__name__}, so nothing was written: {text}. "
             "Repeat the call once the codec works again"
@@ -139,7 +139,7 @@ async def decode(
     except CodecError:
         raise
     except Exception as fault:
-        text = withheld(fault) if withholds(codec) else words(fault, named=True)
+        text = fault_text(fault, withhold=withholds(codec))
         raise CodecError(f"{context.field} of {context.task} cannot be decoded: {text}") from fault
 
 
@@ -201,6 +201,13 @@ def digest(values: Sequence[bytes]) -> bytes:
 def message_context(queue: str, id: str) -> Context:  # noqa: A002 - what it is
     """Return the context of a message in a queue."""
     return Context(f"queue {queue}", f"message {id}")
+
+
+def fault_text(fault: BaseException, *, withhold: bool, with_type: bool = True) -> str:
+    """Return the text of a fault as it may be shown. ``withhold``: only its type, as ``withheld`` has it.
+    ``with_type``: the type before the text.
+    """
+    return withheld(fault) if withhold else words(fault, named=with_type)
 
 
 def withheld(error: BaseException) -> str:
